@@ -31,8 +31,7 @@ from hypergrid.execution import (
 )
 from hypergrid.execution.running.result_cache import RESULT_CACHE
 from hypergrid.perspective import Base, QuerySpec, Surface, build, question_from_json
-from hypergrid.perspective.build.data_sources import ARRAY, SourceLookup, pin_snapshot
-from hypergrid.perspective.build.plan_memo import PlanMemo
+from hypergrid.perspective.build.data_sources import ARRAY, PlanMemo, SourceLookup, pin_snapshot
 from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.perspective.sources.array_source import array_source
 from hypergrid.perspective.spec.fluent import Fluent

@@ -56,7 +56,7 @@ PLANTS = [
         "inside hypergrid.execution imports",
     ),
     ("ingest/formats/csv.py", "import ingest.batch.plan", "inside ingest imports go downwards"),
-    ("queries/jobs/run.py", "import queries.web.app", "inside queries imports go downwards"),
+    ("queries/jobs/records.py", "import queries.web.app", "inside queries imports go downwards"),
     # one room reaches over to another
     ("queries/snapshots/catalogue.py", "import ingest.deployment.to_readings", "stand side by side"),
     # the truth leans on what it judges

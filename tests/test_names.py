@@ -36,7 +36,7 @@ ALLOWED: Final[Mapping[str, Mapping[str, str]]] = {
     "one": {"queries/web/routes/standing.py": "names an operation in the API's description"},
     "place": {
         "queries/standing/alert_evaluation.py": "reads the field of an episode",
-        "queries/standing/episodes.py": "a field of episodes that the catalogue holds as JSON",
+        "queries/standing/conditions.py": "a field of episodes that the catalogue holds as JSON",
         "queries/standing/liveness.py": "reads the field of an episode",
     },
     "tell": {

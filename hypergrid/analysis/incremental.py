@@ -1,7 +1,7 @@
 """Incremental surfaces: after new commits only the affected time cells are recomputed.
 
 The surface is stored with spare rows for future time cells. An update reads the slices written since the last one from
-the archive's commits, propagates them through the chain (`execution/planning/invalidation.py`), computes the affected
+the archive's commits, propagates them through the chain (`execution/planning/dependencies.py`), computes the affected
 time cells as a query of their own, and replaces them. Everything is recomputed, with the reason in the update, where
 this would not be exact: stations or layers changed, a variogram is fitted to all slices, the variance of a mean over
 time estimates its temporal correlation from all of them, a climatology includes the new readings, or the archive no
@@ -20,9 +20,9 @@ from hypergrid.archive import Archive
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.execution import Outcome, free_bytes, make_plan, run, to_dataset
-from hypergrid.execution.planning.invalidation import Changes, affected_time_cells, is_fitted_to_data
-from hypergrid.execution.running.buffer_pool import allocate
-from hypergrid.execution.running.diagnostics import collect_diagnostics
+from hypergrid.execution.planning.dependencies import Changes, affected_time_cells, is_fitted_to_data
+from hypergrid.execution.running.result_cache import allocate
+from hypergrid.execution.running.run import collect_diagnostics
 from hypergrid.perspective import Base, Interpolate, Perspective, QuerySpec, Recur, Surface
 from hypergrid.perspective.build.data_sources import SourceLookup
 from hypergrid.perspective.build.restrict import restrict

@@ -15,9 +15,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from hypergrid.archive.arrays.attributes import decode_station
 from hypergrid.archive.arrays.cells import Slices
-from hypergrid.archive.arrays.change_set import commit_metadata, read_snapshot
 from hypergrid.archive.arrays.layer_store import LayerChange, LayerEntry, Layers
 from hypergrid.archive.arrays.reader import (
     count_as_of,
@@ -29,7 +27,7 @@ from hypergrid.archive.arrays.reader import (
     read,
     split_known,
 )
-from hypergrid.archive.arrays.records import FileEntry, Reject, Snapshot
+from hypergrid.archive.arrays.records import FileEntry, Reject, Snapshot, commit_metadata, decode_station, read_snapshot
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.variable_group import Extent, VariableGroup
 from hypergrid.archive.disk.folder import Identity, create_folder, read_identity, remove_folder, synchronise
@@ -46,7 +44,7 @@ from hypergrid.archive.disk.retention import (
     note_failure,
     release,
 )
-from hypergrid.archive.disk.snapshot_checksums import SnapshotChecksums, commit_session, iterate_ancestry, open_sums
+from hypergrid.archive.disk.snapshot_checksums import OpenedRepository, commit_session, iterate_ancestry, open_sums
 from hypergrid.archive.disk.storage import BRANCH, S3Store, open_storage
 from hypergrid.archive.integrity import Defect, check_files, check_store, examine
 from hypergrid.archive.state_backup import check_state
@@ -96,25 +94,18 @@ class Archive:
 
     def __init__(
         self,
-        path: Path,
-        identity: Identity,
-        repository: icechunk.Repository,
+        opened: OpenedRepository,
         snapshot: str,
         *,
         as_of_ns: int | None = None,
         care: RetentionPolicy = DEFAULT_RETENTION,
-        sums: SnapshotChecksums | None = None,
     ) -> None:
-        self.path = path
-        self.name = identity.name
-        self.slice_s = identity.slice_ns / 1e9
-        self.layout, self.store = identity.version, identity.store
-        self.snapshot = snapshot
-        self.as_of_ns = as_of_ns
-        self._identity, self._care = identity, care
-        self.storage = open_storage(path, identity.store)
-        self.sums = open_sums(path, identity) if sums is None else sums
-        self._slices, self._repository = Slices(identity.slice_ns), repository
+        self._opened, self._repository, self._care = opened, opened.repository, care
+        self.path, self.storage, self.sums = opened.path, opened.storage, opened.sums
+        self.name, self.slice_s = opened.identity.name, opened.identity.slice_ns / 1e9
+        self.layout, self.store = opened.identity.version, opened.identity.store
+        self.snapshot, self.as_of_ns = snapshot, as_of_ns
+        self._slices = Slices(opened.identity.slice_ns)
         self._groups: dict[str, VariableGroup] = {}
         self._extents: dict[str, Extent | None] = {}
 
@@ -179,8 +170,7 @@ class Archive:
             repository = open_storage(building, identity.store).create()
             session = repository.writable_session(BRANCH)
             root = Root.create(zarr.create_group(session.store))
-            writer = Writer(root.group, slices=Slices(identity.slice_ns), batch="")
-            writer.variables(declared)
+            Writer(root.group, slices=Slices(identity.slice_ns), batch="").variables(declared)
             metadata = commit_metadata(now_ns, {"batch": "", "slices": {}, "counts": {}})
             commit_session(open_sums(building, identity), repository, session, BRANCH, "created", metadata)
             (building / LOCK).touch()
@@ -225,7 +215,7 @@ class Archive:
             raise DamagedArchive(
                 f"{folder} is a damaged archive: {storage.where} cannot be opened; {remedy}"
             ) from error
-        archive = cls(folder, identity, repository, head, as_of_ns=as_of_ns, care=care)
+        archive = cls(OpenedRepository(folder, identity, repository), head, as_of_ns=as_of_ns, care=care)
         if snapshot in (None, head):
             return archive
         infos = iterate_ancestry(archive.sums, repository, head)
@@ -605,7 +595,7 @@ class Archive:
 
     def require_newest(self) -> None:
         """Raise `OldLayout` if the archive must be upgraded before it can be committed to."""
-        self._identity.require_newest(self.path)
+        self._opened.identity.require_newest(self.path)
 
     def settle(self) -> None:
         """Flush all commits and the rest of the folder to disk, against power cuts.
@@ -767,8 +757,7 @@ class Archive:
         return self._reopen(snapshot, self.as_of_ns)
 
     def _reopen(self, snapshot: str, as_of_ns: int | None) -> "Archive":
-        opened = (self.path, self._identity, self._repository, snapshot)
-        return Archive(*opened, as_of_ns=as_of_ns, care=self._care, sums=self.sums)
+        return Archive(self._opened, snapshot, as_of_ns=as_of_ns, care=self._care)
 
     @cached_property
     def _root(self) -> Root:

@@ -18,8 +18,8 @@ import zarr
 from numpy.typing import NDArray
 
 from hypergrid.archive.archive import LOCK, Archive
-from hypergrid.archive.arrays.attributes import Json
 from hypergrid.archive.arrays.cells import CHUNK_SLICES, RUN_CHUNKS, Slices, split_consecutive
+from hypergrid.archive.arrays.records import Json
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.variable_group import VariableGroup
 from hypergrid.archive.diff import diff_from_log
@@ -141,8 +141,7 @@ class Branch:
         with wait_for_lock(archive.path / LOCK):
             repository = archive.storage.open()
             if name not in repository.list_branches() - {BRANCH}:
-                unknown = NotFound.among("branch", name, repository.list_branches() - {BRANCH})
-                raise unknown
+                raise NotFound.among("branch", name, repository.list_branches() - {BRANCH})
             repository.delete_branch(name)
 
     def prepare(self, variables: Sequence[str], *, now_ns: int) -> None:

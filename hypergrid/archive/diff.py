@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.archive.archive import Archive
-from hypergrid.archive.arrays.attributes import Json
 from hypergrid.archive.arrays.cells import CHUNK_SLICES, Slices, split_consecutive
-from hypergrid.archive.arrays.change_set import KINDS, ChangeSet, Runs
+from hypergrid.archive.arrays.records import KINDS, ChangeSet, Json, Runs
 from hypergrid.core.errors import NotFound
 from hypergrid.core.readings import Readings, Series, equal_values
 from hypergrid.core.times import Window

@@ -16,10 +16,10 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from hypergrid.archive.arrays.attributes import decode_station
 from hypergrid.archive.arrays.cells import CHUNK_SERIES, CHUNK_SLICES, Slices, Tile
 from hypergrid.archive.arrays.layer_store import Layers
 from hypergrid.archive.arrays.reader import iterate_bands
+from hypergrid.archive.arrays.records import decode_station
 from hypergrid.archive.arrays.root import SPARED, Root
 from hypergrid.archive.arrays.variable_group import VariableGroup, are_within_spans
 from hypergrid.archive.disk.checksums import DEPLOYMENTS, find_damaged_copies, list_written_twice, read_checked

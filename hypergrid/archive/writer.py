@@ -10,21 +10,26 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from hypergrid.archive.arrays.attributes import Json, extend_stations
 from hypergrid.archive.arrays.cells import (
     CHUNK_SERIES,
     CHUNK_SLICES,
     Slices,
-    Tile,
     TilePool,
     iterate_blocks,
     make_empty_tile,
 )
-from hypergrid.archive.arrays.change_set import ChangeSet, make_record
 from hypergrid.archive.arrays.layer_store import LayerChange, LayerEntry, remove_layer, write_layer
-from hypergrid.archive.arrays.merge import MergeOutcome, SideRows, collapse, merge
+from hypergrid.archive.arrays.merge import MergeOutcome, Placement, collapse, merge
 from hypergrid.archive.arrays.reader import read
-from hypergrid.archive.arrays.records import Conservation, FileEntry, Reject
+from hypergrid.archive.arrays.records import (
+    ChangeSet,
+    Conservation,
+    FileEntry,
+    Json,
+    Reject,
+    extend_stations,
+    make_record,
+)
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.variable_group import VariableGroup
 from hypergrid.core.errors import ArchiveConflict
@@ -207,7 +212,7 @@ class Writer:
             with self._get_lock(name):
                 group = self._get_group(name)
                 numbers = self._find_numbers(group, beside)
-                at = self._flags_beside(group, numbers, beside, np.arange(len(beside)))
+                at = self._flags_beside(group, numbers, beside)
                 self._touch(group, "flags", beside.time_ns[at], numbers[at])
                 with self._totals:
                     self._flags += self._count(len(at))
@@ -263,17 +268,15 @@ class Writer:
         known = {sensor_series: number for number, sensor_series in enumerate(group.series)}
         return np.array([known.get(sensor_series, -1) for sensor_series in readings.series], np.int32)[readings.index]
 
-    def _flags_beside(
-        self, group: VariableGroup, numbers: NDArray[np.int32], judged: Readings, chosen: NDArray[np.intp]
-    ) -> NDArray[np.intp]:
+    @staticmethod
+    def _flags_beside(group: VariableGroup, numbers: NDArray[np.int32], judged: Readings) -> NDArray[np.intp]:
         """Set flags in the side table; return the indices of the readings that changed there."""
-        if not len(chosen) or not len(group.side):
-            return chosen[:0]
-        stored: SideRows = group.side_rows(_find_window(judged.time_ns[chosen]))
-        position = stored.find(numbers[chosen], judged.time_ns[chosen])
-        old_tests = group.read_side_tests(stored.row)
-        flag, tests = judged.flag[chosen], judged.tests_or_none_set()[chosen]
-        indices = np.flatnonzero(position >= 0)
+        if not len(group.side):
+            return np.empty(0, np.intp)
+        stored = group.side_rows(_find_window(judged.time_ns))
+        position = stored.find(numbers, judged.time_ns)
+        old_tests, flag, tests = group.read_side_tests(stored.row), judged.flag, judged.tests_or_none_set()
+        indices: NDArray[np.intp] = np.flatnonzero(position >= 0)
         at = position[indices]
         other = (stored.flag[at] != MISSING) & (flag[indices] != MISSING)
         other &= (stored.flag[at] != flag[indices]) | (old_tests[at] != tests[indices])
@@ -283,8 +286,7 @@ class Writer:
             group.side.set_values("flag", rows[order], flag[indices][order])
             if group.tested:
                 group.side.set_values("tests", rows[order], tests[indices][order])
-        set_here: NDArray[np.intp] = chosen[indices]
-        return set_here
+        return indices
 
     def carry_flags(self, judged: VariableGroup, rows: slice) -> None:
         """Copy flags and test bits from another version of the variable to cells.
@@ -464,19 +466,13 @@ class Writer:
         slice_index = self._slices.index(kept.time_ns)
         column = kept.index.astype(np.int64)
         start_ns = self._slices.starts_ns(slice_index)
-        shape = group.cells.shape
-        for rows, columns, chosen in iterate_blocks(slice_index, column, shape):
+        for rows, columns, chosen in iterate_blocks(slice_index, column, group.cells.shape):
             # Blocks without any stored chunk need not be read.
             fresh = not ((before >= rows.start // CHUNK_SLICES) & (before * CHUNK_SLICES < rows.stop)).any()
-            tile = _make_blank(rows, columns) if fresh else group.cells.read(rows, columns)
-            outcome = merge(
-                tile,
-                kept.take_rows(chosen),
-                row=slice_index[chosen] - rows.start,
-                column=column[chosen] - columns.start,
-                start_ns=start_ns[chosen],
-                side=side,
-            )
+            shape = (rows.stop - rows.start, columns.stop - columns.start)
+            tile = make_empty_tile(shape) if fresh else group.cells.read(rows, columns)
+            places = Placement(slice_index[chosen] - rows.start, column[chosen] - columns.start, start_ns[chosen])
+            outcome = merge(tile, kept.take_rows(chosen), places, side=side)
             if outcome.tile_changed:
                 group.cells.write(rows, columns, tile)
             total += self._record(group, outcome)
@@ -511,10 +507,6 @@ class Writer:
 
 def _find_window(time_ns: NDArray[np.int64]) -> Window | None:
     return Window(int(time_ns.min()), int(time_ns.max()) + 1) if len(time_ns) else None
-
-
-def _make_blank(rows: slice, columns: slice) -> Tile:
-    return make_empty_tile((rows.stop - rows.start, columns.stop - columns.start))
 
 
 def _require_single_variable(readings: Readings) -> str:

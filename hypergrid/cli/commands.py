@@ -476,7 +476,7 @@ def serve(
 
 
 def _check_serving(archive: Path, given: Settings, saved: Path, *, as_json: bool) -> None:
-    check = importlib.import_module("queries.web.preflight").check(archive, given, saved, now_ns=time.time_ns())
+    check = importlib.import_module("queries.web.serving").check(archive, given, saved, now_ns=time.time_ns())
     rows = [(item.what, "fine" if item.is_fine else "wrong", item.message) for item in check]
     _show_rows(f"Serving {archive}", ("what", "state", "found"), rows, as_json=as_json)
     if not all(item.is_fine for item in check):
@@ -484,7 +484,7 @@ def _check_serving(archive: Path, given: Settings, saved: Path, *, as_json: bool
 
 
 def _serve(archive: Path, given: Settings, saved: Path) -> None:
-    from queries.web.middleware.logs import log_to_stderr  # noqa: PLC0415 - only a server needs the web libraries
+    from queries.web.middleware.request_limits import log_to_stderr  # noqa: PLC0415 - only a server needs the web libraries
     from queries.web.serving import serve_archive  # noqa: PLC0415
     from viz.site import load_figures, site  # noqa: PLC0415
 

@@ -5,12 +5,10 @@ from hypergrid.execution.orders.walk import WalkSettings
 from hypergrid.execution.planning.explain import explain
 from hypergrid.execution.planning.plan import Plan, free_bytes, make_plan
 from hypergrid.execution.planning.strategy import Strategy, StrategyOption
-from hypergrid.execution.results.block_shapes import make_streamed_plan
 from hypergrid.execution.results.dataset import to_dataset
-from hypergrid.execution.results.zarr_sink import INCOMPLETE, ZarrOutcome, check_store, start_store
+from hypergrid.execution.results.zarr_sink import INCOMPLETE, ZarrOutcome, check_store, make_streamed_plan, start_store
 from hypergrid.execution.running.progressive import ProgressivePicture, refine
-from hypergrid.execution.running.run import Frame, Outcome, Part, RunProgress, run
-from hypergrid.execution.running.simulation import simulate
+from hypergrid.execution.running.run import Frame, Outcome, Part, RunProgress, run, simulate
 
 __all__ = [
     "INCOMPLETE",

@@ -27,8 +27,8 @@ from hypergrid.core.tokens import token
 from hypergrid.core.version import VERSION
 from hypergrid.execution import Outcome, free_bytes, make_plan, make_streamed_plan, run, start_store, to_dataset
 from hypergrid.execution.operators.cells import Cells
-from hypergrid.execution.planning.invalidation import is_fitted_to_data
-from hypergrid.execution.running.buffer_pool import allocate
+from hypergrid.execution.planning.dependencies import is_fitted_to_data
+from hypergrid.execution.running.result_cache import allocate
 from hypergrid.formats.results import swap, write
 from hypergrid.perspective import Interpolate, Recur, Surface
 from hypergrid.perspective.build.restrict import restrict
@@ -85,8 +85,7 @@ def pieces_token(query: Query, ranges: Sequence[slice]) -> str:
 def compute_piece(query: Query, piece: slice, *, allowed_bytes: int | None = None) -> Outcome:
     """Compute a range of time cells; raises the errors of `Query.compute`."""
     allowed = free_bytes() // 2 if allowed_bytes is None else allowed_bytes
-    node = clip_query(query)
-    plan = make_plan(Surface(restrict(node, piece)), allowed_bytes=allowed)
+    plan = make_plan(Surface(restrict(clip_query(query), piece)), allowed_bytes=allowed)
     plan.check(allowed)
     *_, last = run(plan, watched=False)
     outcome = last.outcome
@@ -140,14 +139,13 @@ def gather(query: Query, piece_files: Iterable[tuple[slice, Path]], out: Path, *
     """
     if out.suffix == ".zarr":
         return _gather_store(query, piece_files, out, history=history)
-    surface = query.surface()
-    plan = make_plan(surface)
+    plan = make_plan(query.surface())
     shape = plan.surface.topology.time.count, plan.surface.topology.space.count
     # Four arrays of 8 bytes: the values, two counts, and the encoded file.
     needed, allowed = 4 * 8 * shape[0] * shape[1], free_bytes() // 2
     if needed > allowed:
-        subject, what = f"the result {out.name}", "bytes of memory"
-        raise TooLarge(subject, what, needed, allowed, "name it .zarr, which is written piece by piece")
+        remedy = "name it .zarr, which is written piece by piece"
+        raise TooLarge(f"the result {out.name}", "bytes of memory", needed, allowed, remedy)
     whole = Outcome(allocate(shape), computed=np.ones(shape[1], dtype=bool))
     for piece, path in piece_files:
         part = load_piece(path)

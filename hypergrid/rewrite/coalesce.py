@@ -5,8 +5,7 @@ Always exact: the same functions run on the same values in the same order.
 
 from dataclasses import replace
 
-from hypergrid.perspective.tree.operators import Convert
-from hypergrid.perspective.tree.perspective import Perspective, Surface
+from hypergrid.perspective.tree import Convert, Perspective, Surface
 
 
 def coalesce(surface: Surface) -> tuple[Surface, str]:

@@ -8,8 +8,7 @@ so only means commute.
 
 from dataclasses import replace
 
-from hypergrid.perspective.tree.operators import Aggregate, Interpolate
-from hypergrid.perspective.tree.perspective import Perspective, Surface
+from hypergrid.perspective.tree import Aggregate, Interpolate, Perspective, Surface
 
 
 def commute(surface: Surface) -> tuple[Surface, str]:

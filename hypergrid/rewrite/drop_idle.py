@@ -5,8 +5,7 @@ Always exact: a factor of one without an offset returns each value unchanged, mi
 
 from dataclasses import replace
 
-from hypergrid.perspective.tree.operators import Call, Convert
-from hypergrid.perspective.tree.perspective import Perspective, Surface
+from hypergrid.perspective.tree import Call, Convert, Perspective, Surface
 
 
 def drop_idle(surface: Surface) -> tuple[Surface, str]:

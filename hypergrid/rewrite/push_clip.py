@@ -14,9 +14,8 @@ from hypergrid.core.times import Window
 from hypergrid.core.tokens import token
 from hypergrid.perspective.build.build import select_ranges
 from hypergrid.perspective.build.restrict import restrict
-from hypergrid.perspective.sources.interval_spans import has_intervals
-from hypergrid.perspective.tree.operators import Aggregate, Base, Convert
-from hypergrid.perspective.tree.perspective import Perspective, Surface
+from hypergrid.perspective.sources.array_source import has_intervals
+from hypergrid.perspective.tree import Aggregate, Base, Convert, Perspective, Surface
 from hypergrid.topology import Instants, blocks_of
 
 

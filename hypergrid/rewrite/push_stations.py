@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from hypergrid.perspective.build.station_projection import mask_in_reach
 from hypergrid.perspective.sources.series_selection import find_columns
-from hypergrid.perspective.tree.operators import Base, Interpolate, Merge
-from hypergrid.perspective.tree.perspective import Perspective, Surface
+from hypergrid.perspective.tree import Base, Interpolate, Merge, Perspective, Surface
 from hypergrid.topology import Grid, Points, SeriesAxis
 
 Mask = NDArray[np.bool_]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hypergrid.perspective.tree.perspective import Surface
+from hypergrid.perspective.tree import Surface
 from hypergrid.rewrite.coalesce import coalesce
 from hypergrid.rewrite.commute import commute
 from hypergrid.rewrite.drop_idle import drop_idle

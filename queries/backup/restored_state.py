@@ -10,7 +10,7 @@ from queries.jobs.job_history import POST_AGAIN, Journal
 from queries.standing.repository import FILE as CATALOGUE
 from queries.standing.repository import FOLDER as STANDING
 from queries.standing.repository import StandingStore
-from queries.web.auth.audit import FILE as AUDIT
+from queries.web.auth.access import AUDIT_FILE
 from queries.web.auth.keys import FILE as KEYS
 from queries.web.auth.keys import FOLDER as SERVER
 from queries.web.auth.keys import KeyStore
@@ -43,7 +43,7 @@ def secure_state(archive: Path, made: str) -> list[str]:
     notes = [step(path, why) for path, step in steps if path.exists()]
     if has_access_control(archive / SERVER) and not (archive / SERVER / KEYS).exists():
         notes.insert(0, CLOSED)
-    if (archive / SERVER / AUDIT).exists():
+    if (archive / SERVER / AUDIT_FILE).exists():
         notes.append("audit log: as it was")
     return notes
 

@@ -44,8 +44,7 @@ class Limits:
         )
         for projected, allowed, what, remedy in rows:
             if allowed is not None and projected > allowed:
-                label = "the query"
-                raise TooLarge(label, what, projected, allowed, remedy)
+                raise TooLarge("the query", what, projected, allowed, remedy)
 
 
 @dataclass(frozen=True)

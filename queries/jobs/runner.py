@@ -27,19 +27,26 @@ from hypergrid.refinement import Refinement
 from queries.jobs.admission import Asker, Limits, TooManyQueries, current_asker
 from queries.jobs.block_queue import PROJECTED_S, BlockQueue
 from queries.jobs.job_history import JobRecord, Journal, JournalDamaged, Past
-from queries.jobs.layout import SurfacePicture, check_frame, layout_of, make_finished_picture, value_range
 from queries.jobs.records import (
+    Event,
     Job,
     JobProgress,
+    Listener,
     NotReady,
     Order,
     Outline,
+    QueryRun,
     QueueFull,
     ResultGone,
+    RunnerLimits,
     RunnerStatistics,
+    SurfacePicture,
+    check_frame,
+    layout_of,
+    make_finished_picture,
     unknown_job,
+    value_range,
 )
-from queries.jobs.run import Event, Listener, QueryRun
 
 _LOG: Final = logging.getLogger(__name__)
 _PASSING_BYTES: Final = 256 << 20
@@ -71,18 +78,8 @@ class Runner:
     ----------
     archive
         What `hypergrid.open` returns; each query reads its newest snapshot unless it names one.
-    workers
-        Queries that compute concurrently.
-    capacity
-        Limit of queued runs.
-    allowed_bytes
-        Memory budget of one plan, and of all started runs together [bytes]; None: half of the free memory.
-    allowed_s
-        Projected time allowed to callers without a limit of their own [s]; None: any.
-    results, result_bytes
-        Limits of the result cache, in number and size [bytes]; the oldest is evicted first.
-    remembered
-        Number of ended jobs to remember.
+    limits
+        How much it computes and keeps.
     journal
         Journal of job outcomes; None: no journal.
     clock
@@ -92,28 +89,17 @@ class Runner:
     def __init__(
         self,
         archive: OpenArchive,
+        limits: RunnerLimits | None = None,
         *,
-        workers: int = 1,
-        capacity: int = 32,
-        allowed_bytes: int | None = None,
-        allowed_s: float | None = None,
-        results: int = 16,
-        result_bytes: int = 1 << 30,
-        remembered: int = 1000,
         journal: Journal | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._archive = archive
-        self._workers = workers
-        self._capacity = capacity
-        self._allowed_bytes, self._limits = allowed_bytes, Limits(seconds=allowed_s)
-        self._remembered = remembered
-        self._journal = journal
-        self._clock = clock
+        self._archive, self._journal, self._clock = archive, journal, clock
+        self._limits = limits = limits or RunnerLimits()
         self._lock = threading.Lock()
-        self._blocks = BlockQueue(workers)
-        self._result_cache = ResultCache(limit=results, limit_bytes=result_bytes)
-        self._passing = ResultCache(limit=capacity, limit_bytes=_PASSING_BYTES)
+        self._blocks = BlockQueue(limits.workers)
+        self._result_cache = ResultCache(limit=limits.results, limit_bytes=limits.result_bytes)
+        self._passing = ResultCache(limit=limits.capacity, limit_bytes=_PASSING_BYTES)
         self._waiting: list[QueryRun] = []
         self._threads: dict[QueryRun, threading.Thread] = {}
         self._active: dict[tuple[str, str], QueryRun] = {}
@@ -155,8 +141,7 @@ class Runner:
             The query cannot be answered, or exceeds a limit (`TooLarge`).
         """
         query = at_stations(self._archive.latest().query(document))
-        plan = query.plan()
-        self._check_plan(plan, current_asker())
+        self._check_plan(query.plan(), current_asker())
         return query
 
     def submit(self, document: Mapping[str, Any], *, order: Order = "coarse_to_fine", passing: bool = False) -> Job:
@@ -354,9 +339,9 @@ class Runner:
         with self._lock:
             shelf = self._result_cache.statistics()
             return RunnerStatistics(
-                workers=self._workers,
+                workers=self._limits.workers,
                 queued=self._count_queued(),
-                capacity=self._capacity,
+                capacity=self._limits.capacity,
                 running=self._running,
                 longest_block_s=self._blocks.longest_block_s,
                 jobs=len(self._runs),
@@ -392,23 +377,18 @@ class Runner:
 
     def _check_plan(self, plan: Plan, label: Asker) -> None:
         """Reject a plan that exceeds a limit."""
-        plan.check(self._allowed_bytes)
+        plan.check(self._limits.allowed_bytes)
         label.limits.check(plan)
         if label.limits.seconds is None:
-            self._limits.check(plan)
+            Limits(seconds=self._limits.allowed_s).check(plan)
 
     def _check_open(self, label: Asker) -> None:
         """Reject a caller that has reached its limit of queued and running queries."""
         max_queries = label.limits.queries
         if max_queries is None:
             return
-        open_ = {
-            job.id
-            for run in (*self._active.values(),)
-            for job in run.followers.values()
-            if job.owner == label.owner and not job.has_ended
-        }
-        if len(open_) >= max_queries:
+        jobs = (job for run in self._active.values() for job in run.followers.values())
+        if sum(job.owner == label.owner and not job.has_ended for job in jobs) >= max_queries:
             raise TooManyQueries(
                 f"{max_queries} of your queries wait or run, and no more may; wait for one to end, or stop one"
             )
@@ -417,11 +397,13 @@ class Runner:
         """Reject a run if the queue is full or the runner stopped."""
         if self._stopped:
             raise QueueFull("the server is stopping; ask again once it is back")
-        if (queued := self._count_queued()) >= self._capacity:
-            message = f"{queued} queries wait, and {self._capacity} may; ask again later, or stop one"
+        if (queued := self._count_queued()) >= self._limits.capacity:
             # By then about a quarter of the queue should be done.
-            wait_s = self._run_s * queued / self._workers / 4
-            raise QueueFull(message, min(max(wait_s, 1.0), 60.0))
+            wait_s = self._run_s * queued / self._limits.workers / 4
+            raise QueueFull(
+                f"{queued} queries wait, and {self._limits.capacity} may; ask again later, or stop one",
+                min(max(wait_s, 1.0), 60.0),
+            )
 
     def _count_queued(self) -> int:
         return len(self._waiting) + len(self._threads) - self._running
@@ -438,7 +420,7 @@ class Runner:
         """Start queued queries by arrival, while they fit in memory beside those started."""
         if not self._waiting:
             return
-        allowed = free_bytes() // 2 if self._allowed_bytes is None else self._allowed_bytes
+        allowed = free_bytes() // 2 if self._limits.allowed_bytes is None else self._limits.allowed_bytes
         held = sum(run.outline.projected_bytes for run in self._threads)
         large = Counter(run.owner for run in self._threads if _is_large(run, allowed))
         is_full = False
@@ -505,7 +487,7 @@ class Runner:
                 run.query,
                 run.stop,
                 order=run.order,
-                allowed_bytes=self._allowed_bytes,
+                allowed_bytes=self._limits.allowed_bytes,
                 on_refinement=lambda refinement: self._advance(run, refinement),
             )
             spread = value_range(dataset)
@@ -578,7 +560,7 @@ class Runner:
     def _forget(self) -> None:
         """Forget the oldest ended jobs above the limits, with results that no remembered job uses."""
         for job_id in list(self._runs):
-            if len(self._runs) <= self._remembered and sum(self._sizes.values()) <= DOCUMENT_BYTES:
+            if len(self._runs) <= self._limits.remembered and sum(self._sizes.values()) <= DOCUMENT_BYTES:
                 return
             if self._view(job_id).has_ended:
                 self._let_go(self._runs.pop(job_id), job_id)

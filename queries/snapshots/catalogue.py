@@ -8,15 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from hypergrid.core.errors import InvalidQuery
+import numpy as np
+
+from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.parameters import Parameter, make_schema
 from hypergrid.core.readings import Station
 from hypergrid.core.times import format_timestamp
+from hypergrid.core.units import Variable
 from hypergrid.interpolation import METHODS
 from hypergrid.interpolation.methods.station_selection import PARAMETERS
-from hypergrid.perspective.functions.merges import MERGES
-from hypergrid.perspective.functions.rows import AGGREGATES, CONVERTS
+from hypergrid.perspective.functions.aggregates import AGGREGATES
+from hypergrid.perspective.functions.rows import CONVERTS, MERGES
 from hypergrid.query import OpenArchive
+from hypergrid.topology.wkt import Region
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -146,3 +150,47 @@ def _read(path: Path) -> Mapping[str, Any] | InvalidQuery:
         type_name = type(document).__name__
         return InvalidQuery(f"the saved query {path.name} needs a JSON object; got {type_name}; mend or remove it")
     return document
+
+
+def select_stations(
+    known: Mapping[str, Station], names: Sequence[str], region: Region | None
+) -> tuple[str, ...] | None:
+    """Select stations by name and region; None: all stations.
+
+    Raises
+    ------
+    NotFound
+        A name is unknown.
+    """
+    for name in names:
+        if name not in known:
+            raise NotFound.among("station", name, known)
+    if region is None:
+        return tuple(names) or None
+    candidates = tuple(names or known)
+    positions = (known[name].position for name in candidates)
+    places = np.array([(position.lon, position.lat) for position in positions]).reshape(-1, 2)
+    return tuple(candidates[index] for index in np.flatnonzero(region.holds(places[:, 0], places[:, 1])))
+
+
+def select_variables(
+    known: Mapping[str, Variable], names: Sequence[str], standard_names: Sequence[str]
+) -> tuple[str, ...]:
+    """Select variables by name or CF standard name; an empty tuple means all.
+
+    Raises
+    ------
+    InvalidQuery
+        Both are given.
+    NotFound
+        No variable has such a standard name.
+    """
+    if names and standard_names:
+        raise InvalidQuery("ask by variable or by standard_name; got both")
+    there = dict.fromkeys(variable.standard_name for variable in known.values() if variable.standard_name)
+    for name in standard_names:
+        if name not in there:
+            raise NotFound.among("standard name", name, there)
+    return tuple(names) or tuple(
+        variable.name for variable in known.values() if variable.standard_name in standard_names
+    )

@@ -1,8 +1,8 @@
-"""Newest reading of every series, cached and updated from the changes of commits."""
+"""Newest reading, and first and last accepted one, of every series: cached, and updated from the changes of commits."""
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.archive import Archive
-from hypergrid.archive.arrays.change_set import KINDS
-from hypergrid.archive.diff import diff_from_log
+from hypergrid.archive.arrays.records import KINDS
+from hypergrid.archive.diff import Change, diff_from_log
 from hypergrid.core.errors import HyperGridError, NotFound
-from hypergrid.core.flags import MISSING
+from hypergrid.core.flags import ACCEPTED_BY_DEFAULT, MISSING
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import DAY_NS, SECOND_NS, Window
 from hypergrid.query import OpenArchive
@@ -178,30 +178,30 @@ def _update_newest(known: NewestReadings, archive: Archive, variable: str) -> Ne
     """Update the newest readings to a later snapshot, reading only what commits changed."""
     if known.snapshot == archive.snapshot:
         return known
-    try:
-        changes = [change for change in diff_from_log(archive, known.snapshot) if change.variable == variable]
-    except NotFound:
+    changes = _read_changes(archive, known.snapshot, variable)
+    if changes is None:
         return _search_newest(archive, variable)
-    if any(change.kind not in KINDS for change in changes):
-        # Commits of earlier versions do not record removed readings.
-        return _search_newest(archive, variable)
-    windows = [run for change in changes for run in change.runs]
     series = archive.series(variable)
     more = _make_empty(archive, series[len(known.series) :])
     columns = (np.concatenate([getattr(known, name), getattr(more, name)]) for name in _COLUMNS)
     newest = NewestReadings(archive.snapshot, series, *columns)
-    for window in windows:
+    for window in (run for change in changes for run in change.runs):
         readings = archive.read(variable, window=window)
-        if _is_withdrawn(newest, readings):
+        # A missing value replaced a newest value, whose predecessor is unknown.
+        if ((readings.flag == MISSING) & (readings.time_ns == newest.valued_ns[readings.index])).any():
             return _search_newest(archive, variable)
         newest = _merge_readings(newest, readings)
     return newest
 
 
-def _is_withdrawn(newest: NewestReadings, readings: Readings) -> bool:
-    """Return whether a missing value replaced a newest value, whose predecessor is unknown."""
-    missing = (readings.flag == MISSING) & (readings.time_ns == newest.valued_ns[readings.index])
-    return bool(missing.any())
+def _read_changes(archive: Archive, since: str, variable: str) -> list[Change] | None:
+    """List a variable's changes since a snapshot; None if the log does not record them."""
+    try:
+        changes = [change for change in diff_from_log(archive, since) if change.variable == variable]
+    except NotFound:
+        return None
+    # Commits of earlier versions do not record removed readings.
+    return None if any(change.kind not in KINDS for change in changes) else changes
 
 
 def _merge_readings(newest: NewestReadings, readings: Readings) -> NewestReadings:
@@ -222,3 +222,111 @@ def _make_empty(archive: Archive, series: tuple[Series, ...]) -> NewestReadings:
     count = len(series)
     value, flag = np.full(count, np.nan), np.zeros(count, np.uint8)
     return NewestReadings(archive.snapshot, series, np.full(count, NEVER), value, flag, np.full(count, NEVER))
+
+
+NONE_FIRST: Final = np.iinfo(np.int64).max
+"""First stamp of a series without accepted readings."""
+NONE_LAST: Final = np.iinfo(np.int64).min
+"""Last stamp of a series without accepted readings."""
+# Most series are found in the first chunk.
+_MOST_CHUNKS: Final = 8
+"""Upper limit of the chunks of slices read together in a search, which starts with one and doubles."""
+
+
+@dataclass(frozen=True, eq=False)
+class Extents:
+    """First and last stamps of each series of a variable, at one snapshot."""
+
+    first_ns: NDArray[np.int64]
+    """[ns since 1970 UTC], `NONE_FIRST` without readings, shape (series,)."""
+    last_ns: NDArray[np.int64]
+    """[ns since 1970 UTC], `NONE_LAST` without readings, shape (series,)."""
+
+
+class SeriesExtents:
+    """Cached extents of the last requested snapshot, updated incrementally; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._snapshot = ""
+        self._held: dict[str, Extents] = {}
+
+    def read_extents(self, archive: Archive) -> Mapping[str, Extents]:
+        """Return the extents of all variables at the archive's snapshot."""
+        with self._lock:
+            # Under the lock: concurrent callers wait for one update instead of repeating it.
+            if self._snapshot != archive.snapshot:
+                self._held = {
+                    name: _update_extents(self._held.get(name), archive, name, self._snapshot)
+                    for name in archive.variables
+                }
+                self._snapshot = archive.snapshot
+            return self._held
+
+
+def _update_extents(known: Extents | None, archive: Archive, variable: str, since: str) -> Extents:
+    """Update extents to a later snapshot, reading only what commits changed, and search lost ends."""
+    count = len(archive.series(variable))
+    changes = None if known is None else _read_changes(archive, since, variable)
+    if known is None or changes is None:
+        every = np.arange(count)
+        return _search_ends(_make_endless(count), archive, variable, every, every)
+    more = count - len(known.first_ns)
+    first_ns = np.append(known.first_ns, np.full(more, NONE_FIRST))
+    last_ns = np.append(known.last_ns, np.full(more, NONE_LAST))
+    # New readings remove nothing; replaced or reflagged ones may.
+    lost = [run for change in changes if change.kind != "new" for run in change.runs]
+    of_first, of_last = (
+        np.flatnonzero(np.any([run.holds(stamps) for run in lost], axis=0)) for stamps in (first_ns, last_ns)
+    )
+    first_ns[of_first], last_ns[of_last] = NONE_FIRST, NONE_LAST
+    extents = Extents(first_ns, last_ns)
+    for window in {run for change in changes for run in change.runs}:
+        extents = _extend_ends(extents, archive.read(variable, window=window))
+    # A changed window may hold a later reading than the actual first one, so lost ends are searched.
+    extents.first_ns[of_first], extents.last_ns[of_last] = NONE_FIRST, NONE_LAST
+    return _search_ends(extents, archive, variable, of_first, of_last)
+
+
+def _search_ends(
+    known: Extents, archive: Archive, variable: str, of_first: NDArray[np.intp], of_last: NDArray[np.intp]
+) -> Extents:
+    """Search the first stamps of some series and the last stamps of others."""
+    windows = list(archive.spans(variable, 1))
+    first_ns, last_ns, nothing = known.first_ns.copy(), known.last_ns.copy(), _make_endless(len(known.first_ns))
+    for window in _grow_windows(windows):
+        if not len(of_first):
+            break
+        extents = _extend_ends(nothing, archive.read(variable, window=window, series=of_first))
+        first_ns[of_first] = extents.first_ns[of_first]
+        # Continue only with the series that are still without a reading.
+        of_first = of_first[first_ns[of_first] == NONE_FIRST]
+    for window in _grow_windows(windows[::-1]):
+        if not len(of_last):
+            break
+        extents = _extend_ends(nothing, archive.read(variable, window=window, series=of_last))
+        last_ns[of_last] = extents.last_ns[of_last]
+        of_last = of_last[last_ns[of_last] == NONE_LAST]
+    return Extents(first_ns, last_ns)
+
+
+def _grow_windows(windows: list[Window]) -> Iterator[Window]:
+    """Yield windows from one end, merging twice as many each time."""
+    done, size = 0, 1
+    while done < len(windows):
+        group = windows[done : done + size]
+        yield Window(min(window.start_ns for window in group), max(window.stop_ns for window in group))
+        done, size = done + size, min(2 * size, _MOST_CHUNKS)
+
+
+def _make_endless(count: int) -> Extents:
+    return Extents(np.full(count, NONE_FIRST), np.full(count, NONE_LAST))
+
+
+def _extend_ends(known: Extents, readings: Readings) -> Extents:
+    """Extend extents with readings that are good or not evaluated."""
+    kept = readings.take_rows(np.isin(readings.flag, ACCEPTED_BY_DEFAULT))
+    first_ns, last_ns = known.first_ns.copy(), known.last_ns.copy()
+    np.minimum.at(first_ns, kept.index, kept.time_ns)
+    np.maximum.at(last_ns, kept.index, kept.time_ns)
+    return Extents(first_ns, last_ns)

@@ -19,7 +19,6 @@ from hypergrid.formats.readings import (
     ReadingsPiece,
     RowWriter,
     SelectedReadings,
-    Selection,
     coverage_collection,
     write_csv,
     write_netcdf,
@@ -30,7 +29,8 @@ from hypergrid.query import OpenArchive
 # 100 MB of CSV.
 MOST_READINGS: Final = 1_000_000
 """Readings in one answer, at most."""
-_EVER: Final = (parse_instant("1900-01-01"), parse_instant("2261-12-31"))
+EVER: Final = (parse_instant("1900-01-01"), parse_instant("2261-12-31"))
+"""First and last instant of requests without bounds [ns since 1970 UTC]."""
 
 
 def archive_at(archive: OpenArchive, snapshot: str | None, as_of: str | None = None) -> Archive:
@@ -51,7 +51,7 @@ def window_of(start: str | None, stop: str | None) -> Window | None:
     if start is None and stop is None:
         return None
     first, last = (
-        default if text is None else parse_instant(text) for text, default in zip((start, stop), _EVER, strict=True)
+        default if text is None else parse_instant(text) for text, default in zip((start, stop), EVER, strict=True)
     )
     return Window(first, last)
 
@@ -106,12 +106,11 @@ def _count_at_least(chosen: SelectedReadings, maximum: int) -> int:
 
 
 def _too_many_error(count: int, maximum: int) -> TooLarge:
-    label, remedy = (
-        "the answer",
+    return TooLarge(
+        "the answer", "readings or more", count, maximum,
         "ask for one part after the other (start, stop, station, variable), or, where the archive is, use "
         "hypergrid export",
-    )
-    return TooLarge(label, "readings or more", count, maximum, remedy)
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -138,14 +137,6 @@ def _write_pieces(
     return sink.getvalue()
 
 
-def _csv(_chosen: SelectedReadings, pieces: Sequence[ReadingsPiece]) -> bytes:
-    return _write_pieces(lambda sink: write_csv(sink, INTERVALS), pieces)
-
-
-def _parquet(_chosen: SelectedReadings, pieces: Sequence[ReadingsPiece]) -> bytes:
-    return _write_pieces(lambda sink: write_parquet(sink, INTERVALS), pieces)
-
-
 def _covjson(chosen: SelectedReadings, pieces: Sequence[ReadingsPiece]) -> bytes:
     document = coverage_collection(chosen, pieces, flags=True) | {"hypergrid:snapshot": chosen.archive.snapshot}
     return json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
@@ -162,9 +153,15 @@ def _netcdf(chosen: SelectedReadings, pieces: Sequence[ReadingsPiece]) -> bytes:
     return _write_pieces(lambda sink: write_netcdf(sink, chosen, chosen.kinds[0]), pieces)
 
 
-FORMATS.add("csv", ReadingsFormat("csv", "text/csv", ".csv", _csv))
-FORMATS.add("parquet", ReadingsFormat("parquet", "application/vnd.apache.parquet", ".parquet", _parquet))
-FORMATS.add("covjson", ReadingsFormat("covjson", MEDIA_TYPE, ".covjson", _covjson))
-FORMATS.add("netcdf", ReadingsFormat("netcdf", "application/x-netcdf", ".nc", _netcdf))
-
-__all__ = ["FORMATS", "MOST_READINGS", "ReadingsFormat", "Selection", "archive_at", "pieces_of", "window_of"]
+for _format in (
+    ReadingsFormat(
+        "csv", "text/csv", ".csv", lambda _, pieces: _write_pieces(lambda sink: write_csv(sink, INTERVALS), pieces)
+    ),
+    ReadingsFormat(
+        "parquet", "application/vnd.apache.parquet", ".parquet",
+        lambda _, pieces: _write_pieces(lambda sink: write_parquet(sink, INTERVALS), pieces),
+    ),
+    ReadingsFormat("covjson", MEDIA_TYPE, ".covjson", _covjson),
+    ReadingsFormat("netcdf", "application/x-netcdf", ".nc", _netcdf),
+):  # fmt: skip
+    FORMATS.add(_format.name, _format)

@@ -5,16 +5,22 @@ that keeps sending rows without values counts as silent. The rule is that of the
 (`queries.standing.liveness`), which instead counts arrivals of any readings.
 """
 
+import csv
+import io
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Generic, Literal, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hypergrid.core.flags import FAIL, MISSING, SUSPECT
+from hypergrid.archive import Archive, Reject
+from hypergrid.core.flags import FAIL, MEANINGS, MISSING, SUSPECT, TESTS
 from hypergrid.core.times import DAY_NS, Window
+from hypergrid.formats.results import escape_formula
 from hypergrid.query import OpenArchive
 from queries.snapshots.latest import NEVER, LatestValues, newest_of
-from queries.snapshots.snapshot_cache import SnapshotCache
 from queries.standing.liveness import DEAD_FACTOR, MIN_GAPS, learned_interval_ns
 
 State = Literal["reporting", "late", "dead", "unknown"]
@@ -44,25 +50,6 @@ class StationHealth:
     """Recent readings flagged suspect or fail."""
     variables: tuple[str, ...]
     """Variables it has ever sent, with or without values."""
-
-
-class StationHealthCache:
-    """Station health of an archive, computed once per snapshot; thread-safe.
-
-    Parameters
-    ----------
-    archive
-        What `hypergrid.open` returns.
-    newest
-        The cached newest readings of the archive, to avoid reading them again.
-    """
-
-    def __init__(self, archive: OpenArchive, newest: LatestValues | None = None) -> None:
-        self._answers = SnapshotCache(archive, lambda opened, _asked: station_health(opened, newest))
-
-    def get_newest(self) -> list[StationHealth]:
-        """Return every station, by id, at the newest snapshot."""
-        return self._answers.get_answer()
 
 
 def station_health(archive: OpenArchive, newest: LatestValues | None = None) -> list[StationHealth]:
@@ -143,3 +130,150 @@ class _StationActivity:
         last_ns, heard_ns = (None if stamp == NEVER else stamp for stamp in (self.last_ns, self.heard_ns))
         counts = self.readings, self.missing, self.flagged
         return StationHealth(station, state, last_ns, heard_ns, interval_ns, *counts, tuple(self.variables))
+
+
+MOST_KEPT: Final = 16
+"""Answers cached per snapshot; the newest are kept."""
+
+Answer = TypeVar("Answer")
+
+
+class SnapshotCache(Generic[Answer]):
+    """Answers at the newest snapshot, each computed once; thread-safe.
+
+    Parameters
+    ----------
+    archive
+        What `hypergrid.open` returns.
+    work
+        Computes an answer from the archive at that snapshot and the request.
+    """
+
+    def __init__(self, archive: OpenArchive, work: Callable[[OpenArchive, int | None], Answer]) -> None:
+        self._archive, self._compute = archive, work
+        self._lock = threading.Lock()
+        self._held: dict[int | None, tuple[str, Answer]] = {}
+
+    def get_answer(self, asked: int | None = None) -> Answer:
+        """Return the answer, computing it on a miss."""
+        # Held during the computation, so that concurrent requests share it.
+        with self._lock:
+            self._archive = self._archive.latest()
+            snapshot, answer = self._held.get(asked, ("", None))
+            if answer is None or snapshot != self._archive.snapshot:
+                answer = self._compute(self._archive, asked)
+                # Answers of earlier snapshots are evicted.
+                others = [item for item in self._held.items() if item[1][0] == self._archive.snapshot]
+                self._held = dict([*others[-MOST_KEPT + 1 :], (asked, (self._archive.snapshot, answer))])
+            return answer
+
+
+MOST_DAYS: Final = 36_600
+_CHUNKS: Final = 256
+"""Chunks of slices read at once."""
+EXAMPLES: Final = 5
+"""Rejects shown of each kind."""
+
+
+@dataclass(frozen=True)
+class StationQuality:
+    """Flags of one station and variable."""
+
+    station: str
+    variable: str
+    readings: int
+    flags: dict[str, int]
+    """Number of readings by the CF meaning of their flag (`hypergrid.core.flags.MEANINGS`), without zeros."""
+    tests: dict[str, int]
+    """Number of readings whose flag a test set, by test (`hypergrid.core.flags.TESTS`); several may have set one."""
+
+
+@dataclass
+class RejectKind:
+    """Rejects whose reasons share a prefix."""
+
+    kind: str
+    count: int = 0
+    files: set[str] = field(default_factory=set)
+    examples: list[Reject] = field(default_factory=list)
+    """The first ones, at most `EXAMPLES`."""
+
+
+def assess_quality(archive: Archive, days: int | None = None) -> list[StationQuality]:
+    """Count the flags of every station and variable with readings, by variable, then station.
+
+    Parameters
+    ----------
+    archive
+        The archive at a snapshot.
+    days
+        Number of days before each variable's newest reading; None: all readings.
+    """
+    qualities = []
+    for name in archive.variables:
+        extent = archive.extent(name)
+        if extent is None:
+            continue
+        wanted = extent if days is None else Window(extent.stop_ns - days * DAY_NS, extent.stop_ns)
+        stations = sorted({series.station for series in archive.series(name)})
+        flags, tests = _count_flags(archive, name, wanted, stations)
+        for row, station in enumerate(stations):
+            readings = int(flags[row].sum())
+            if readings:
+                by_flag = {word: int(flags[row, value]) for value, word in MEANINGS.items() if flags[row, value]}
+                by_test = {test: int(tests[row, bit]) for bit, test in enumerate(TESTS) if tests[row, bit]}
+                qualities.append(StationQuality(station, name, readings, by_flag, by_test))
+    return qualities
+
+
+def _count_flags(
+    archive: Archive, variable: str, wanted: Window, stations: list[str]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count readings by station and flag, and by station and test."""
+    flags, tests = (np.zeros((len(stations), width), np.int64) for width in (max(MEANINGS) + 1, len(TESTS)))
+    # In chunks of slices, which bounds the memory.
+    for span in archive.spans(variable, _CHUNKS):
+        window = span.intersect(wanted)
+        if window is None:
+            continue
+        read = archive.read(variable, window=window, tests=True)
+        station_index = np.searchsorted(stations, [series.station for series in read.series])[read.index]
+        flags += np.bincount(station_index * flags.shape[1] + read.flag, minlength=flags.size).reshape(flags.shape)
+        bits = read.tests_or_none_set()
+        set_by = np.flatnonzero(bits)
+        for bit in range(len(TESTS)):
+            rows = set_by[(bits[set_by] >> np.uint16(bit)) & np.uint16(1) > 0]
+            tests[:, bit] += np.bincount(station_index[rows], minlength=len(stations))
+    return flags, tests
+
+
+def reject_kinds(rejects: list[Reject]) -> list[RejectKind]:
+    """Group rejects by the prefix of their reasons, up to a colon, most frequent first."""
+    kinds: dict[str, RejectKind] = {}
+    for reject in rejects:
+        kind = reject.reason.partition(":")[0]
+        reject_kind = kinds.setdefault(kind, RejectKind(kind))
+        reject_kind.count += 1
+        reject_kind.files.add(reject.file)
+        if len(reject_kind.examples) < EXAMPLES:
+            reject_kind.examples.append(reject)
+    return sorted(kinds.values(), key=lambda entry: -entry.count)
+
+
+def rejects_csv(rejects: list[Reject]) -> bytes:
+    """Format rejects as CSV, one row each, in the order of the commits."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(("file", "line", "column", "reason", "text"))
+    writer.writerows(
+        [
+            # Spreadsheets would execute text that begins like a formula.
+            escape_formula(reject.file),
+            reject.line,
+            escape_formula(reject.column),
+            escape_formula(reject.reason),
+            escape_formula(reject.text),
+        ]
+        for reject in rejects
+    )
+    return text.getvalue().encode()

@@ -19,8 +19,18 @@ from hypergrid.core.times import (
 )
 from hypergrid.query import OpenArchive
 from hypergrid.topology import Grid, Space
-from queries.standing.conditions import Dead, Listening, OnRows, Silent, SurfaceRows
-from queries.standing.episodes import Episode, EpisodeChange, find_episodes, find_standing_places, reconcile
+from queries.standing.conditions import (
+    Dead,
+    Episode,
+    EpisodeChange,
+    Listening,
+    OnRows,
+    Silent,
+    SurfaceRows,
+    find_episodes,
+    find_standing_places,
+    reconcile,
+)
 from queries.standing.incremental_tasks import LOOK_BACK_NS, EvaluationTask, RowCache, newest_ns, places_of
 from queries.standing.liveness import MAX_GAPS, LivenessState, ReportingInterval
 from queries.standing.repository import Alert, EvaluationProgress, EvaluationResult, StandingEntry

@@ -1,7 +1,7 @@
 """Incremental evaluation tasks: the time cells of a standing query that a new snapshot invalidates.
 
 Commits record the slices and series they changed. A query is evaluated only if a series that it reads changed; the
-slices are propagated through its chain (`hypergrid/execution/planning/invalidation.py`) to the time cells that they can
+slices are propagated through its chain (`hypergrid/execution/planning/dependencies.py`) to the time cells that they can
 affect. Computed rows are cached, so unaffected cells are not computed again.
 """
 
@@ -17,9 +17,9 @@ from hypergrid.archive import Archive, Change
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import DAY_NS, SECOND_NS, Window, format_duration, format_instant
 from hypergrid.core.tokens import token
-from hypergrid.execution.planning.invalidation import Changes, affected_time_cells
+from hypergrid.execution.planning.dependencies import Changes, affected_time_cells
 from hypergrid.perspective import Base, Perspective
-from hypergrid.perspective.build.plan_memo import PlanMemo
+from hypergrid.perspective.build.data_sources import PlanMemo
 from hypergrid.perspective.build.restrict import restrict
 from hypergrid.query import OpenArchive, Query
 from hypergrid.topology import Bands, Grid, Instants, Periodic, Points, Regular, SeriesAxis, Space, ZoneCells, blocks_of
@@ -149,33 +149,49 @@ class EvaluationTask:
         return SurfaceRows(starts_ns[span], ends_ns[span], kept.get_rows(starts_ns[span]))
 
 
+@dataclass(frozen=True, eq=False)
+class FollowedSurface:
+    """A surface that standing queries follow, whatever the snapshot."""
+
+    document: Mapping[str, Any]
+    """The query."""
+    window_ns: int | None
+    """Length of the window that ends with the newest slice [ns]; None: all slices."""
+    judged: ConditionNeeds | None = None
+    """Needs of the conditions; None: there are no conditions."""
+    kept: RowCache = field(default_factory=RowCache)
+    """Rows computed before."""
+
+    def clip_document(self, anchor_ns: int) -> dict[str, Any]:
+        """Clip the query to the time that is followed."""
+        clip = dict(self.document.get("clip", {}))
+        if self.window_ns is not None:
+            clip["time"] = [format_instant(anchor_ns - self.window_ns), format_instant(anchor_ns)]
+        elif self.judged is not None and "time" not in clip:
+            # Time cells begin at most months before an instant in them; nothing ends before the last slice.
+            start_ns = self.judged.from_ns(anchor_ns) - self.judged.memory_ns - 32 * DAY_NS
+            clip["time"] = [format_instant(start_ns), format_instant(anchor_ns + LONGEST_NS)]
+        return {**self.document, "clip": clip} if clip else dict(self.document)
+
+
 def make_task(
-    document: Mapping[str, Any],
+    followed: FollowedSurface,
     archive: OpenArchive,
     changes: Sequence[Change] | None,
-    kept: RowCache,
     *,
-    window_ns: int | None,
-    judged: ConditionNeeds | None,
     anchor_ns: int,
-    known: PlanMemo | None = None,
+    known: PlanMemo,
 ) -> EvaluationTask | None:
     """Plan what a surface must compute at the archive's snapshot; None: nothing changed, or ended.
 
     Parameters
     ----------
-    document
-        The query.
+    followed
+        The surface.
     archive
         At the new snapshot.
     changes
         What was committed since the last computation; None: unknown, everything may have changed.
-    kept
-        Rows computed before.
-    window_ns
-        Length of the window that ends with the newest slice [ns]; None: all slices.
-    judged
-        Needs of the conditions; None: there are no conditions.
     anchor_ns
         End of the newest slice of its variable [ns since 1970 UTC] (`newest_ns`).
     known
@@ -186,10 +202,11 @@ def make_task(
     HyperGridError
         The query cannot be answered any more.
     """
+    kept, window_ns, judged = followed.kept, followed.window_ns, followed.judged
     # Most commits concern one variable and end here for queries of all others.
-    if not may_touch(document, changes) and not (window_ns is not None and not kept.content):
+    if not may_touch(followed.document, changes) and not (window_ns is not None and not kept.content):
         return None
-    query = archive.query(_clip_document(document, window_ns, judged, anchor_ns), known=known)
+    query = archive.query(followed.clip_document(anchor_ns), known=known)
     node = clip_query(query)
     content = token([_content(item) for item in node.list_chain()])
     starts_ns, ends_ns = _cell_bounds(node)
@@ -274,7 +291,8 @@ def check_definition(definition: Definition, archive: OpenArchive) -> Perspectiv
     if archive.store.extent(variable) is None:
         return None
     anchor_ns = newest_ns(archive.store, variable)
-    node = clip_query(archive.query(_clip_document(definition.query, definition.window_ns, None, anchor_ns)))
+    followed = FollowedSurface(definition.query, definition.window_ns)
+    node = clip_query(archive.query(followed.clip_document(anchor_ns)))
     if condition is None or isinstance(condition, Listening):
         return node
     if isinstance(node.topology.time, Periodic):
@@ -387,20 +405,6 @@ def may_touch(document: Mapping[str, Any], changes: Sequence[Change] | None) -> 
         return True
     merges = any(step.get("with") or step.get("method") == "recipe" for step in document.get("steps", ()))
     return merges and bool(changes)
-
-
-def _clip_document(
-    document: Mapping[str, Any], window_ns: int | None, judged: ConditionNeeds | None, anchor_ns: int
-) -> dict[str, Any]:
-    """Clip a query to the time that is followed."""
-    clip = dict(document.get("clip", {}))
-    if window_ns is not None:
-        clip["time"] = [format_instant(anchor_ns - window_ns), format_instant(anchor_ns)]
-    elif judged is not None and "time" not in clip:
-        # Time cells begin at most months before an instant in them; nothing ends before the last slice.
-        start_ns = judged.from_ns(anchor_ns) - judged.memory_ns - 32 * DAY_NS
-        clip["time"] = [format_instant(start_ns), format_instant(anchor_ns + LONGEST_NS)]
-    return {**document, "clip": clip} if clip else dict(document)
 
 
 def _content(item: Perspective) -> object:

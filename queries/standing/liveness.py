@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.times import DAY_NS
-from queries.standing.episodes import Episode, EpisodeChange
+from queries.standing.conditions import Episode, EpisodeChange
 
 RARE_SHARE: Final = 1e-5
 """Share of gaps that may exceed the learned interval."""

@@ -11,7 +11,7 @@ from hypergrid.core.errors import HyperGridError, NotFound, TooLarge
 from hypergrid.core.tokens import token
 from hypergrid.execution.planning.plan import free_bytes
 from hypergrid.perspective import Perspective
-from hypergrid.perspective.build.plan_memo import PlanMemo
+from hypergrid.perspective.build.data_sources import PlanMemo
 from hypergrid.query import OpenArchive
 from queries.jobs.records import NotReady
 from queries.scheduling.step_graph import GraphStep
@@ -21,6 +21,7 @@ from queries.standing.incremental_tasks import (
     NEVER_NS,
     ConditionNeeds,
     EvaluationTask,
+    FollowedSurface,
     RowCache,
     check_condition,
     make_task,
@@ -169,11 +170,11 @@ class Planner:
             variable = str(definition.query["variable"])
             if variable not in self._anchors:
                 self._anchors[variable] = newest_ns(self._archive.store, variable)
+            kept = self._kept.setdefault(state.surface, RowCache())
+            followed = FollowedSurface(definition.query, definition.window_ns, self._needs.get(state.surface), kept)
             self._tasks[key] = make_task(
-                definition.query, self._archive, self.changes(since), self._kept.setdefault(state.surface, RowCache()),
-                window_ns=definition.window_ns, judged=self._needs.get(state.surface),
-                anchor_ns=self._anchors[variable], known=self._known,
-            )  # fmt: skip
+                followed, self._archive, self.changes(since), anchor_ns=self._anchors[variable], known=self._known
+            )
         task = self._tasks[key]
         if task is not None:
             check_condition(definition, task.node)
@@ -219,8 +220,7 @@ def refuse_large(name: str, parts: Iterable[Perspective]) -> None:
         return
     allowed = free_bytes() // 2
     if projected > allowed:
-        label = f"standing query {name!r}"
-        raise TooLarge(label, "bytes of memory", projected, allowed, REMEDY)
+        raise TooLarge(f"standing query {name!r}", "bytes of memory", projected, allowed, REMEDY)
 
 
 def projected_bytes(node: Perspective) -> int:

@@ -30,8 +30,8 @@ from hypergrid.archive.disk.row_checksums import (
     require_content,
 )
 from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound, StoreUnavailable
+from queries.standing.conditions import Episode, Happening
 from queries.standing.definition import Conflict, Definition, DeliveryTarget, definition_from_json
-from queries.standing.episodes import Episode, Happening
 
 FOLDER: Final = "standing"
 """Folder of an archive that holds the catalogue and the results."""

@@ -17,28 +17,34 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import xarray as xr
 
 from hypergrid.archive import Change
 from hypergrid.core.errors import NotFound
-from hypergrid.perspective.build.plan_memo import PlanMemo
+from hypergrid.perspective.build.data_sources import PlanMemo
 from hypergrid.query import OpenArchive
-from queries.scheduling.freshness import Tokens
 from queries.scheduling.job_tree import JobTree
-from queries.scheduling.step_graph import StepGraph
+from queries.scheduling.step_graph import StepGraph, Tokens
 from queries.scheduling.strategies import make_strategy
 from queries.scheduling.strategy import SchedulingStrategy, Work
-from queries.standing import results
 from queries.standing.alert_evaluation import evaluate_condition, evaluate_liveness
 from queries.standing.conditions import Listening, Silent
 from queries.standing.incremental_tasks import RowCache
 from queries.standing.planning import FIRST_PAUSE_S, Planner, StandingState, refuse_large
 from queries.standing.repository import Alert, EvaluationResult, StandingStore
-from queries.standing.results import PinnedEvaluation, pin_interrupted, pin_query
-from queries.standing.shared_steps import EvaluationStep, SnapshotEvaluation, make_datasets, take_latest
+from queries.standing.shared_steps import (
+    RESULTS,
+    EvaluationStep,
+    PinnedEvaluation,
+    SnapshotEvaluation,
+    keep_dataset,
+    make_datasets,
+    pin_interrupted,
+    pin_query,
+    take_latest,
+)
 from queries.standing.statistics import (
     EWMA_WEIGHT,
     FAIRNESS_SHARE,
@@ -76,8 +82,6 @@ class StandingRunner:
         The catalogue.
     strategy
         Name of a strategy (`queries.scheduling.strategies`).
-    folder
-        Folder for results of queries with the target "archive"; default: beside the catalogue.
     clock
         Wall clock for alert timestamps and mutes [ns since 1970 UTC]; may step back.
     monotonic
@@ -89,13 +93,12 @@ class StandingRunner:
         archive: OpenArchive,
         store: StandingStore,
         *,
-        strategy: str = "opt-profit",
-        folder: Path | None = None,
+        strategy: str,
         clock: Callable[[], int] = time.time_ns,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._archive, self._store = archive, store
-        self.folder = folder or store.path.parent / results.FOLDER
+        self.folder = store.path.parent / RESULTS
         self._clock, self._monotonic = clock, monotonic
         self._strategy: SchedulingStrategy = make_strategy(strategy)
         self._graph = StepGraph()
@@ -563,7 +566,7 @@ class StandingRunner:
             result = evaluate_condition(state.entry, task, kept, snapshot=this.snapshot, now_ns=self._clock())
             if any(target.channel == "archive" for target in state.entry.definition.to):
                 for dataset in make_datasets(task, this, parts):
-                    results.keep_dataset(self.folder / name, dataset)
+                    keep_dataset(self.folder / name, dataset)
         except Exception as error:  # noqa: BLE001 - as above
             this.remove_query(name)
             self._record_failure(name, error, self._monotonic())

@@ -2,10 +2,8 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 import anyio
@@ -18,37 +16,30 @@ from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.snapshots.latest import LatestValues
 from queries.standing.service import StandingQueries
-from queries.web.auth.access import Access
-from queries.web.auth.audit import Audit
-from queries.web.auth.scopes import Undeclared, find_undeclared
+from queries.web.auth.access import Access, Audit
+from queries.web.auth.scopes import API, Undeclared, find_undeclared
 from queries.web.edr import Collections
 from queries.web.edr import router as edr_router
 from queries.web.middleware.authentication import AuthenticationMiddleware
-from queries.web.middleware.compression import Compression
-from queries.web.middleware.request_limits import AccessLogEntry, RequestLimitsMiddleware
-from queries.web.middleware.security_headers import SecurityHeadersMiddleware
+from queries.web.middleware.request_limits import RequestLimitsMiddleware, SecurityHeadersMiddleware
 from queries.web.responses import problems
+from queries.web.responses.bodies import refuse_unknown
 from queries.web.responses.etags import Tags
-from queries.web.responses.orphan_jobs import OrphanJobCanceller
-from queries.web.responses.parameters import refuse_unknown
+from queries.web.responses.negotiation import Compression
+from queries.web.responses.waiting import OrphanJobCanceller
 from queries.web.routes import (
     about,
     engine,
-    events,
     health,
     jobs,
     login,
-    quality,
     readings,
     results,
     variograms,
-    zarr_files,
 )
 from queries.web.routes import standing as standing_routes
-from queries.web.routes.health import ServerHealth
-from queries.web.routes.metrics import Metrics
-from queries.web.schemas.openapi import describe
-from queries.web.schemas.records import PREFIX
+from queries.web.routes.health import Metrics, Monitoring, ServerHealth
+from queries.web.schemas import describe
 
 PREPARED_S: Final = 10.0
 """How long a server waits for the newest readings before it starts to answer [s]."""
@@ -63,10 +54,7 @@ def create_app(
     standing: StandingQueries | None = None,
     access: Access | None = None,
     audit: Audit | None = None,
-    notify: Sequence[Callable[[AccessLogEntry], None]] = (),
-    folders: Mapping[str, Path] = MappingProxyType({}),
-    damage: Mapping[str, str] = MappingProxyType({}),
-    is_warm: Callable[[], bool] = lambda: True,
+    monitoring: Monitoring | None = None,
 ) -> FastAPI:
     """Create the application for one archive.
 
@@ -82,14 +70,8 @@ def create_app(
         Access control; None: every caller may do everything, as the server listens on loopback.
     audit
         Log of changes.
-    notify
-        Called with each finished request.
-    folders
-        Folders whose free space is monitored, by name.
-    damage
-        Damaged state that the server ignores, by file; `health` reports it.
-    is_warm
-        Returns whether what queries compute with is loaded; until then the server is not ready.
+    monitoring
+        What is monitored besides; None: nothing.
 
     Raises
     ------
@@ -108,7 +90,7 @@ def create_app(
 
     # The interactive documentation loads scripts from another host, so it is off; the description itself needs none.
     app = FastAPI(title="HyperGrid", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
-    known = access or Access(None, time.time_ns)
+    known, monitoring = access or Access(None, time.time_ns), monitoring or Monitoring()
     app.state.runner = runner
     app.state.access = known
     # Starlette runs the last one first.
@@ -126,35 +108,25 @@ def create_app(
             expose_headers=["Accept-Ranges", "Content-Range", "ETag", "Location", "Retry-After", "X-Request-ID"],
         )  # fmt: skip
     app.add_middleware(SecurityHeadersMiddleware, names=known.rules.names)
-    metrics = Metrics(runner, catalogue.archive, standing, clock=known.clock, folders=folders)
-    places = (catalogue.archive.path, *folders.values())
+    metrics = Metrics(runner, catalogue.archive, standing, clock=known.clock, folders=monitoring.folders)
     app.add_middleware(
-        RequestLimitsMiddleware, rules=known.rules, notify=(metrics.count_request, *notify), folders=places
-    )
+        RequestLimitsMiddleware, rules=known.rules, notify=(metrics.count_request, *monitoring.listeners),
+        folders=(catalogue.archive.path, *monitoring.folders.values()),
+    )  # fmt: skip
     problems.install(app)
-    ties = OrphanJobCanceller(runner)
-    answers = (
-        variograms.router(runner),
-        jobs.router(runner, ties),
-        events.router(runner, ties),
-        results.router(runner),
-        zarr_files.router(runner),
-    )
     collections = Collections(catalogue)
     native = [
         login.router(known), about.router(catalogue, collections), readings.router(catalogue.archive, newest),
-        *answers,
-        engine.router(runner, catalogue.archive, newest), quality.router(catalogue.archive),
+        variograms.router(runner), jobs.router(runner, OrphanJobCanceller(runner)), results.router(runner),
+        engine.router(runner, catalogue.archive, newest), engine.quality_router(catalogue.archive),
         *([] if standing is None else [standing_routes.router(standing)]),
     ]  # fmt: skip
     for routes in native:
-        app.include_router(routes, prefix=PREFIX, dependencies=[Depends(refuse_unknown)])
+        app.include_router(routes, prefix=API, dependencies=[Depends(refuse_unknown)])
     app.include_router(edr_router(runner, catalogue, collections))
 
-    looked = ServerHealth(
-        runner, catalogue.archive, standing, tuple(folders.values()), known.store, damage, collections.trouble
-    )
-    app.include_router(health.router(looked, metrics, is_warm))
+    looked = ServerHealth(runner, catalogue.archive, standing, known.store, collections.trouble, monitoring)
+    app.include_router(health.router(looked, metrics))
     describe(app, lambda: catalogue.archive.latest().variables)
     forgotten = find_undeclared(
         (method, str(route.path)) for route in iter_route_contexts(app.routes) for method in route.methods or ()

@@ -3,7 +3,7 @@
 import os
 import time
 from pathlib import Path
-from typing import Annotated, Final, get_args
+from typing import Annotated, get_args
 
 import typer
 
@@ -17,9 +17,7 @@ from hypergrid.core.times import SECOND_NS, format_instant, parse_duration, pars
 from hypergrid.query import open_archive
 from queries.jobs.admission import Limits
 from queries.standing.service import standing_folder
-from queries.web.auth.access import Access, CallerLimits, Rules
-from queries.web.auth.audit import FILE as AUDIT_FILE
-from queries.web.auth.audit import Audit
+from queries.web.auth.access import AUDIT_FILE, LOOPBACK, Access, Audit, CallerLimits, Rules
 from queries.web.auth.keys import FILE, FOLDER, LIMITS, SCOPES, Key, KeyStore, Scope
 
 keys_app = typer.Typer(help="Access keys of `hypergrid serve`: made once, kept as a hash.", no_args_is_help=True)
@@ -27,7 +25,6 @@ keys_app = typer.Typer(help="Access keys of `hypergrid serve`: made once, kept a
 SettingsOption = Annotated[
     Path | None, typer.Option("--settings", help="Settings file (TOML): where the server keeps keys.")
 ]
-LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
 def state_folder(archive: Path, settings: Settings) -> Path:

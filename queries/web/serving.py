@@ -1,33 +1,40 @@
-"""Assembly of a server for one archive, from its settings."""
+"""A server for one archive: its assembly from settings, its checks, and the memory that it gives back."""
 
+import ctypes
+import gc
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from hypergrid.archive.disk.row_checksums import DamagedState, find_damage
 from hypergrid.core.blas import count_cores
+from hypergrid.core.errors import HyperGridError
 from hypergrid.core.settings import Settings
-from hypergrid.execution.planning.cost_trials import operations_a_second, touching_s_a_byte
+from hypergrid.execution.planning.costs import operations_a_second, touching_s_a_byte
 from hypergrid.query import open_archive
 from queries.jobs.job_history import FILE as JOURNAL
 from queries.jobs.job_history import Journal, JournalDamaged
+from queries.jobs.records import RunnerLimits
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
-from queries.standing.service import StandingQueries
+from queries.standing.service import StandingQueries, standing_folder
 from queries.web.app import create_app
 from queries.web.auth.access import Access
 from queries.web.commands import access_of, audit_of, state_folder, written_folders
-from queries.web.freed_memory import return_freed_memory, share_heaps
-from queries.web.middleware.logs import RequestLog
-from queries.web.server import is_loopback, serve
+from queries.web.middleware.request_limits import RequestLog
+from queries.web.routes.health import LEAST_FREE_BYTES, Monitoring, free_bytes
+from queries.web.server import is_loopback, listen, serve
 
 WARMED_S: Final = 5.0
 """Longest warm-up, after which a server counts as ready [s].
@@ -128,7 +135,6 @@ def application(
     opened = open_archive(archive)
     access = access_of(opened.path, settings, settings.host, required=not is_loopback(settings.host))
     folder, folders = state_folder(opened.path, settings), written_folders(opened.path, settings)
-    catalogue = Catalogue(opened, saved=saved)
     standing, journal, damage = None, None, dict[str, str]()
     with ExitStack() as held:
         if not settings.read_only:
@@ -142,16 +148,15 @@ def application(
         for name, what in rows.items():
             _LOG.error("%s: %s", name, what)
         damage |= rows
-        runner = Runner(
-            opened, workers=settings.workers or count_cores(), capacity=settings.queue,
-            allowed_bytes=settings.allowed_bytes, allowed_s=settings.seconds, result_bytes=settings.kept_bytes,
-            journal=journal,
+        limits = RunnerLimits(
+            workers=settings.workers or count_cores(), capacity=settings.queue, allowed_bytes=settings.allowed_bytes,
+            allowed_s=settings.seconds, result_bytes=settings.kept_bytes,
         )  # fmt: skip
+        listeners = [RequestLog(settings.requests_log).write_entry] if settings.requests_log else ()
         yield create_app(
-            runner, catalogue, standing=standing, access=access,
+            Runner(opened, limits, journal=journal), Catalogue(opened, saved=saved), standing=standing, access=access,
             audit=None if settings.read_only else audit_of(opened.path, settings),
-            folders=folders, damage=damage, is_warm=is_warm,
-            notify=[RequestLog(settings.requests_log).write_entry] if settings.requests_log else (),
+            monitoring=Monitoring(folders, damage, is_warm, listeners),
         )  # fmt: skip
 
 
@@ -194,3 +199,131 @@ def damaged_rows(access: Access, standing: StandingQueries | None, journal: Jour
         if store is not None and (rows := store.list_damaged())
     ]
     return {name: f"damaged, and left out: {', '.join(rows[:10])}; see 'hypergrid check'" for name, rows in files}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Result of one check."""
+
+    what: str
+    is_fine: bool
+    message: str
+
+
+def check(archive: Path, settings: Settings, saved: Path | None, *, now_ns: int) -> list[Finding]:
+    """Run the checks of a server without starting it or changing anything."""
+
+    def network() -> str:
+        opened = open_archive(archive)
+        return f"{opened.name}: {len(opened.stations)} stations, {len(opened.variables)} variables, {opened.snapshot}"
+
+    def keys() -> str:
+        access = access_of(archive, settings, settings.host, required=not is_loopback(settings.host))
+        held = [] if access.store is None else access.store.keys()
+        valid = sum(key.state(now_ns) == "valid" for key in held)
+        if not access.is_on:
+            return "access control is off: everybody on this machine may do everything"
+        suffix = ", and anybody may read" if settings.anonymous_read else ""
+        return f"access control is on: {valid} of {len(held)} keys open something{suffix}"
+
+    def address() -> str:
+        access = access_of(archive, settings, settings.host, required=not is_loopback(settings.host))
+        with closing(listen(settings.host, settings.port, access)) as listening:
+            host, port = listening.getsockname()[:2]
+        names = ", ".join(access.rules.names)
+        return f"{host} port {port}{access.rules.root_path} can be listened on; it answers to {names}"
+
+    def disk() -> str:
+        folders = {folder: free_bytes(folder) for folder in written_folders(archive, settings).values()}
+        if not folders:
+            return "nothing is written"
+        for folder, free in folders.items():
+            if free < LEAST_FREE_BYTES:
+                raise OSError(f"{folder} has {free:,} bytes free, and needs {LEAST_FREE_BYTES:,}; make room")
+        return ", ".join(f"{folder} has {free / 2**30:.1f} GiB free" for folder, free in folders.items())
+
+    def state() -> str:
+        folders = (state_folder(archive, settings), standing_folder(archive, settings))
+        files = [path for folder in folders for path in sorted(folder.glob("*.*")) if path.is_file()]
+        damage = [f"{path}: {where or what}" for path in files for where, what in find_damage(path)]
+        if damage:
+            raise DamagedState(f"{'; '.join(damage[:10])}; 'hypergrid check' says what to do")
+        return "keys, jobs, audit log and standing queries are whole"
+
+    def queries() -> str:
+        catalogue = Catalogue(open_archive(archive), saved=saved)
+        for problem in catalogue.list_unreadable():
+            raise problem
+        return f"{len(catalogue.saved_queries())} saved queries"
+
+    looks: dict[str, Callable[[], str]] = {
+        "archive": network, "keys": keys, "address": address, "disk": disk, "saved": queries,
+        "state": state,
+    }  # fmt: skip
+    return [_run_check(what, look) for what, look in looks.items()]
+
+
+def _run_check(what: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what, is_fine=True, message=look())
+    except (HyperGridError, OSError) as error:
+        return Finding(what, is_fine=False, message=str(error))
+
+
+_M_ARENA_MAX: Final = -8
+"""Parameter of glibc's `mallopt`: the number of heaps that threads share."""
+EVERY_S: Final = 5.0
+"""Interval at which the process's activity is checked [s]."""
+WORKED_S: Final = 0.2
+"""Processor time within that interval above which the process is active [s]; `give_back` takes 10 to 40 ms."""
+
+
+def share_heaps() -> None:
+    """Make Arrow allocate from the C library, and limit the number of thread heaps."""
+    # Arrow's own allocator retained 140 MB of unused memory. Each of 16 heaps, glibc's limit for two processors,
+    # retains the gaps between live allocations.
+    pa.set_memory_pool(pa.system_memory_pool())
+    choose: Callable[[int, int], int] | None = getattr(ctypes.CDLL(None), "mallopt", None)
+    if choose is not None:
+        choose(_M_ARENA_MAX, 2 * count_cores())
+
+
+def give_back() -> None:
+    """Collect cycles, and return freed memory to the system as far as the libraries can."""
+    # The data of an exception, such as readings above a limit, stay referenced by a cycle of a future and a traceback
+    # until Python's collector runs, which is seldom in a process with many long-lived objects.
+    gc.collect()
+    # Each thread that answers a large request fragments its own heap. glibc's malloc_trim releases the gaps of all
+    # heaps, where `free` releases at most the end of one.
+    trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+@contextmanager
+def return_freed_memory(*, every_s: float = EVERY_S) -> Iterator[None]:
+    """Return freed memory periodically in a background thread while the context is open."""
+    ended = threading.Event()
+    # Excludes 400,000 permanent objects from each collection: it takes 5 ms instead of 200, in which no other thread
+    # runs.
+    gc.collect()
+    gc.freeze()
+
+    def look() -> None:
+        # Resident memory cannot decide this: memory in use a moment ago may be free now.
+        before_s, has_worked = time.process_time(), False
+        while not ended.wait(every_s):
+            works = time.process_time() - before_s > WORKED_S
+            # Once more after the last activity, for what was still in use at the previous call.
+            if works or has_worked:
+                give_back()
+            before_s, has_worked = time.process_time(), works
+
+    thread = threading.Thread(target=look, name="freed memory", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        gc.unfreeze()

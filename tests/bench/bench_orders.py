@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import hypergrid as hg
-from hypergrid.execution.orders.lattice import make_lattice
-from hypergrid.execution.orders.orders import WALK, make_order
+from hypergrid.execution.orders.orders import WALK, make_lattice, make_order
 from hypergrid.execution.orders.walk import WalkSettings
 from hypergrid.query import Query
 from tests.bench.hypergrid_cases import Sample, Sizes, sample

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import hypergrid as hg
 from hypergrid.core.parameters import bind
-from hypergrid.execution.running.buffer_pool import allocate
+from hypergrid.execution.running.result_cache import allocate
 from hypergrid.interpolation import Field, Targets
 from hypergrid.interpolation.methods.registry import METHODS
 from hypergrid.interpolation.points.points import Stations

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from queries.scheduling.batching import Batching, Intelligent
+from queries.scheduling.job_tree import Batching, Intelligent
 from queries.scheduling.strategies import make_strategy
 from queries.scheduling.strategy import SchedulingStrategy
 from station_data.arrivals import arrival_times

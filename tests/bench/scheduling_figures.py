@@ -7,10 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from queries.scheduling.batching import Batching, FixedInterval, FixedLength, Intelligent, Single
-from queries.scheduling.job_tree import Rule
-from queries.scheduling.ordered import Ordered
-from queries.scheduling.strategies import make_deadline_dominant, make_profit_dominant, make_strategy
+from queries.scheduling.job_tree import Batching, FixedInterval, FixedLength, Intelligent, Rule, Single
+from queries.scheduling.strategies import Ordered, make_deadline_dominant, make_profit_dominant, make_strategy
 from tests.bench.kriging_figures import Tell
 from tests.bench.scheduling_cases import DROPPING, LATE, OURS, SWEEPS, THESIS, Late, Point, Sizes, Sweep, quality
 from tests.support.scheduling.graphs import STREAMS

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from queries.scheduling.hybrid import Hybrid
+from queries.scheduling.strategies import Hybrid
 from tests.bench.scheduling_cases import LATE, OURS, SWEEPS, THESIS, Late, Sizes, quality
 from tests.bench.scheduling_figures import Scores, interval
 

@@ -12,7 +12,7 @@ import pytest
 
 import viz
 from hypergrid.query import Query
-from queries.jobs.run import QueryRun
+from queries.jobs.records import QueryRun
 from queries.jobs.runner import Runner, answer
 from tests.bench.bench_orders import CASES, NAMES, PICTURES, SHARES, Curve, measure, served, tables, told, whole
 from tests.bench.hypergrid_cases import Sample, Sizes, sample

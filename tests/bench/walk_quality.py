@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 import hypergrid as hg
 from hypergrid.execution import ORDERS
-from hypergrid.execution.orders.estimate import complete
 from hypergrid.execution.orders.orders import FixedOrder
+from hypergrid.execution.orders.walk import complete
 from hypergrid.query import Query
 from station_data.clock import numbers_between, sample_times
 from station_data.generate import DEFAULT_DAYS, DEFAULT_SEED, DEFAULT_START, DEFAULT_STATIONS

@@ -10,7 +10,7 @@ import hypergrid as hg
 from hypergrid.archive.arrays import stream_log
 from hypergrid.core.times import SECOND_NS
 from hypergrid.execution.planning import explain
-from hypergrid.execution.planning.measured import MeasurementTable
+from hypergrid.execution.planning.costs import MeasurementTable
 from tests.browser.pages import SMALL, data, eventually, press_until, run, show
 
 pytestmark = pytest.mark.browser

@@ -23,8 +23,8 @@ from hypergrid.execution import make_plan, run
 from hypergrid.execution.planning.strategy import path
 from hypergrid.perspective import Surface, question_from_json
 from hypergrid.perspective.build.data_sources import pin_snapshot
-from hypergrid.perspective.functions.merges import MERGES
-from hypergrid.perspective.functions.rows import AGGREGATES, CONVERTS
+from hypergrid.perspective.functions.aggregates import AGGREGATES
+from hypergrid.perspective.functions.rows import CONVERTS, MERGES
 from hypergrid.perspective.spec.query_spec import QuerySpec
 from hypergrid.query import OpenArchive, Query
 from hypergrid.rewrite import RULES

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import hypergrid as hg
 from hypergrid.core.errors import InvalidQuery, NotFound, TooLarge
 from hypergrid.execution.operators.cells import Cells
-from hypergrid.execution.results.block_shapes import make_streamed_plan
-from hypergrid.execution.results.zarr_sink import INCOMPLETE, _split_rectangles, start_store
+from hypergrid.execution.results.zarr_sink import INCOMPLETE, _split_rectangles, make_streamed_plan, start_store
 from hypergrid.query import Query
 from tests.support.networks import random_archive
 
@@ -89,7 +88,7 @@ def test_a_store_is_what_compute_gives(
     if cells is not None:
         # Blocks of three rows, of parts of a row, and of single cells.
         monkeypatch.setattr(
-            "hypergrid.execution.results.block_shapes._find_greatest", lambda _fits, maximum: min(cells, maximum)
+            "hypergrid.execution.results.zarr_sink._find_greatest", lambda _fits, maximum: min(cells, maximum)
         )
     told: list[float] = []
     missing = query.to_zarr(tmp_path / "out.zarr", progress=told.append)
@@ -173,9 +172,7 @@ def test_a_run_that_is_stopped_leaves_a_store_that_says_so_and_is_written_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query, target = kriged(network(50)), tmp_path / "out.zarr"
-    monkeypatch.setattr(
-        "hypergrid.execution.results.block_shapes._find_greatest", lambda _fits, maximum: min(11, maximum)
-    )
+    monkeypatch.setattr("hypergrid.execution.results.zarr_sink._find_greatest", lambda _fits, maximum: min(11, maximum))
 
     def stop(fraction: float) -> None:
         if fraction > 0.5:

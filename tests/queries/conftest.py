@@ -15,6 +15,7 @@ from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.core.times import SECOND_NS, parse_instant
 from hypergrid.core.units import KNOWN_VARIABLES
 from queries.jobs import block_queue
+from queries.jobs.records import RunnerLimits
 from queries.jobs.runner import Runner
 
 START_NS = parse_instant("2007-10-01")
@@ -139,7 +140,8 @@ def make_runner() -> Iterator[Callable[..., Runner]]:
     runners: list[Runner] = []
 
     def make(archive: Any, **options: Any) -> Runner:  # noqa: ANN401
-        runner = Runner(archive, **options)
+        kept = {name: options.pop(name) for name in ("journal", "clock") if name in options}
+        runner = Runner(archive, RunnerLimits(**options), **kept)
         runners.append(runner)
         return runner
 

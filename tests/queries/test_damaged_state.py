@@ -33,11 +33,10 @@ from queries.standing.repository import (
 )
 from queries.standing.service import StandingQueries
 from queries.web.app import create_app
-from queries.web.auth.access import Access
-from queries.web.auth.audit import Audit
+from queries.web.auth.access import Access, Audit
 from queries.web.auth.keys import BadKey, KeysDamaged, KeyStore
-from queries.web.preflight import check
-from queries.web.serving import damaged_rows, open_journal
+from queries.web.routes.health import Monitoring
+from queries.web.serving import check, damaged_rows, open_journal
 
 NOW_NS = 1_700_000_000 * 10**9
 FLIPS = 400
@@ -366,7 +365,7 @@ def test_a_server_answers_without_its_file_of_jobs_and_says_so(
     path.write_bytes(b"no database at all" * 100)
     journal, found = open_journal(path, now_ns=NOW_NS)
     assert journal is None
-    app = create_app(make_runner(archive, journal=journal), Catalogue(archive), damage=found)
+    app = create_app(make_runner(archive, journal=journal), Catalogue(archive), monitoring=Monitoring(damage=found))
     client = TestClient(app, base_url="http://127.0.0.1")
     assert client.get("/health/ready").status_code == 200
     told = client.get("/health").json()

@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from queries.scheduling.batching import FixedLength, Intelligent, Single
-from queries.scheduling.freshness import Tokens
-from queries.scheduling.job_tree import Shape
+from queries.scheduling.job_tree import FixedLength, Intelligent, Shape, Single
+from queries.scheduling.step_graph import Tokens
 from queries.scheduling.strategies import STRATEGIES, make_strategy
 from tests.support.scheduling.arrivals import b_model, replayed
 from tests.support.scheduling.graphs import STREAMS, random_graph

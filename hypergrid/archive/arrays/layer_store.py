@@ -9,7 +9,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from hypergrid.archive.arrays.attributes import Json, node_name
+from hypergrid.archive.arrays.records import Json, node_name
 from hypergrid.archive.arrays.table import CODECS
 from hypergrid.archive.disk.concurrent_io import read_blocks
 from hypergrid.core.errors import InvalidLayer, NotFound

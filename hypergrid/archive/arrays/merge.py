@@ -45,6 +45,21 @@ class SideRows:
 
 
 @dataclass(frozen=True, eq=False)
+class Placement:
+    """Cells of a block to which n readings belong."""
+
+    row: NDArray[np.int64]
+    """Row within the block, shape (n,)."""
+    column: NDArray[np.int64]
+    """Column within the block, shape (n,)."""
+    start_ns: NDArray[np.int64]
+    """Start of the slice [ns since 1970 UTC], shape (n,)."""
+
+    def take_rows(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> "Placement":
+        return Placement(self.row[rows], self.column[rows], self.start_ns[rows])
+
+
+@dataclass(frozen=True, eq=False)
 class MergeOutcome:
     """Result of `merge`, with the readings to append to the side table."""
 
@@ -81,13 +96,7 @@ def collapse(readings: Readings) -> tuple[Readings, int]:
 
 
 def merge(  # noqa: PLR0914 - one decision table, easiest to read in one piece
-    tile: Tile,
-    given: Readings,
-    *,
-    row: NDArray[np.int64],
-    column: NDArray[np.int64],
-    start_ns: NDArray[np.int64],
-    side: Callable[[], SideRows],
+    tile: Tile, given: Readings, places: Placement, *, side: Callable[[], SideRows]
 ) -> MergeOutcome:
     """Merge readings into a block of cells in place; returns additions to the side table.
 
@@ -97,10 +106,8 @@ def merge(  # noqa: PLR0914 - one decision table, easiest to read in one piece
         The block; shape (slices, series).
     given
         n readings from `collapse`; those of one cell are adjacent and ordered by time.
-    row, column
-        Cell of each reading within the block, shape (n,).
-    start_ns
-        Start of each reading's slice [ns since 1970 UTC], shape (n,).
+    places
+        Their cells.
     side
         Returns the variable's side table rows; called only if a cell holds another stamp.
     """
@@ -109,21 +116,22 @@ def merge(  # noqa: PLR0914 - one decision table, easiest to read in one piece
     first = np.flatnonzero(opening)
     last = np.r_[first[1:], len(given)] - 1
     if len(first) < len(given):
-        newest = given.take_rows(last)
-        row, column, start_ns = row[first], column[first], start_ns[first]
+        newest, places = given.take_rows(last), places.take_rows(first)
     else:
         newest = given
     # An empty cell takes the first of its readings, the side table takes the others.
-    opens = np.ones(len(row), np.bool_)
-    opens[1:] = (row[1:] != row[:-1]) | (column[1:] != column[:-1])
-    if not tile.flag[row, column].any():
+    opens = np.ones(len(newest), np.bool_)
+    opens[1:] = (np.diff(places.row) != 0) | (np.diff(places.column) != 0)
+    passing = np.ones(len(given), np.bool_)
+    passing[last] = False
+    if not tile.flag[places.row, places.column].any():
         # Most blocks of a first ingest are empty: this path takes half the work.
-        return _fill_empty(tile, given, newest, last, row, column, start_ns, opens)
+        return _fill_empty(tile, newest, places, opens, given.take_rows(passing))
 
     # Find the stored reading with this stamp, in a cell or in the side table.
-    old = tile.take_cells(row, column)
+    old = tile.take_cells(places.row, places.column)
     occupied = old.flag != ABSENT
-    in_cell = occupied & (old.offset_ns == newest.time_ns - start_ns)
+    in_cell = occupied & (old.offset_ns == newest.time_ns - places.start_ns)
     asked = np.flatnonzero(occupied & ~in_cell)
     beside = side() if len(asked) else SideRows.empty()
     position = np.full(len(first), -1, np.intp)
@@ -136,8 +144,6 @@ def merge(  # noqa: PLR0914 - one decision table, easiest to read in one piece
     # changes.
     repeats = is_stored & _mark_same(given.value[first], given.flag[first], old.value, old.flag)
     changes = ~(repeats & (first == last))
-    passing = np.ones(len(given), np.bool_)
-    passing[last] = False
     passing[first[repeats]] = False
     replaced_cell, replaced_side = in_cell & changes, in_side & changes
 
@@ -155,11 +161,11 @@ def merge(  # noqa: PLR0914 - one decision table, easiest to read in one piece
         replaced.time_ns + old.delay_ns[replaced_cell],
         old.tests[replaced_cell],
     )
-    _fill_cells(tile, newest.take_rows(to_cell), row[to_cell], column[to_cell], start_ns[to_cell])
+    _fill_cells(tile, newest.take_rows(to_cell), places.take_rows(to_cell))
     gone = old.flag[replaced_cell | replaced_side]
     return MergeOutcome(
         tile_changed=bool(to_cell.any()),
-        side_superseded=_join_readings(displaced, given.take_rows(passing)),
+        side_superseded=concatenate([displaced, given.take_rows(passing)]),
         side_current=newest.take_rows(to_side),
         side_replaced=beside.row[position[replaced_side]],
         stored=int(np.count_nonzero(fills)),
@@ -171,24 +177,16 @@ def merge(  # noqa: PLR0914 - one decision table, easiest to read in one piece
 
 
 def _fill_empty(
-    tile: Tile,
-    given: Readings,
-    newest: Readings,
-    last: NDArray[np.intp],
-    row: NDArray[np.int64],
-    column: NDArray[np.int64],
-    start_ns: NDArray[np.int64],
-    opens: NDArray[np.bool_],
+    tile: Tile, newest: Readings, places: Placement, opens: NDArray[np.bool_], superseded: Readings
 ) -> MergeOutcome:
-    """Merge readings into empty cells."""
-    passing = np.ones(len(given), np.bool_)
-    passing[last] = False
-    whole = bool(opens.all())
-    chosen = slice(None) if whole else opens
-    _fill_cells(tile, newest if whole else newest.take_rows(opens), row[chosen], column[chosen], start_ns[chosen])
+    """Merge readings into empty cells; those that open a cell fill it."""
+    if opens.all():
+        _fill_cells(tile, newest, places)
+    else:
+        _fill_cells(tile, newest.take_rows(opens), places.take_rows(opens))
     return MergeOutcome(
         tile_changed=len(newest) > 0,
-        side_superseded=given.take_rows(passing),
+        side_superseded=superseded,
         side_current=newest.take_rows(~opens),
         side_replaced=np.empty(0, np.intp),
         stored=int(np.count_nonzero(opens)),
@@ -199,19 +197,14 @@ def _fill_empty(
     )
 
 
-def _fill_cells(
-    tile: Tile, readings: Readings, row: NDArray[np.int64], column: NDArray[np.int64], start_ns: NDArray[np.int64]
-) -> None:
+def _fill_cells(tile: Tile, readings: Readings, places: Placement) -> None:
     # A flat index per cell is computed once for all arrays.
-    cell = row * tile.flag.shape[1] + column
+    cell = places.row * tile.flag.shape[1] + places.column
     np.put(tile.value, cell, readings.value)
     np.put(tile.flag, cell, readings.flag)
-    np.put(tile.offset_ns, cell, readings.time_ns - start_ns)
+    np.put(tile.offset_ns, cell, readings.time_ns - places.start_ns)
     np.put(tile.delay_ns, cell, readings.arrival_ns - readings.time_ns)
-    if readings.tests is not None:
-        np.put(tile.tests, cell, readings.tests)
-    else:
-        np.put(tile.tests, cell, 0)
+    np.put(tile.tests, cell, 0 if readings.tests is None else readings.tests)
 
 
 def _mark_same(
@@ -219,7 +212,3 @@ def _mark_same(
 ) -> NDArray[np.bool_]:
     same: NDArray[np.bool_] = equal_values(value, other_value) & (flag == other_flag)
     return same
-
-
-def _join_readings(earlier: Readings, later: Readings) -> Readings:
-    return concatenate([earlier, later])

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.archive.arrays.attributes import node_name
 from hypergrid.archive.arrays.cells import CHUNK_SERIES, CHUNK_SLICES, RUN_CHUNKS, Slices, split_consecutive
+from hypergrid.archive.arrays.records import node_name
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.table import CHUNK_ROWS
 from hypergrid.archive.arrays.variable_group import GROUP as VARIABLES

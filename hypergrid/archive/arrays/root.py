@@ -13,8 +13,7 @@ from typing import Any, Final
 import icechunk
 import zarr
 
-from hypergrid.archive.arrays.attributes import Json
-from hypergrid.archive.arrays.records import FileEntry, Reject
+from hypergrid.archive.arrays.records import FileEntry, Json, Reject
 from hypergrid.archive.arrays.table import ColumnTable, append_rows
 from hypergrid.core.errors import NotFound
 
@@ -67,8 +66,7 @@ class Root:
         """Raise `NotFound` unless the variable is declared."""
         names = self.variables
         if name not in names:
-            unknown = NotFound.among("variable", name, names)
-            raise unknown
+            raise NotFound.among("variable", name, names)
 
     @property
     def stations(self) -> dict[str, Json]:

@@ -98,9 +98,6 @@ class ColumnTable:
         """NumPy type of each column, or "text"."""
         return dict(self._columns)
 
-    def has_column(self, name: str) -> bool:
-        return name in self._columns
-
     def add_column(self, name: str, kind: str) -> None:
         """Add a numeric column, 0 in the existing rows."""
         rows = len(self)

@@ -8,14 +8,6 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from hypergrid.archive.arrays.attributes import (
-    Json,
-    decode_series,
-    decode_variable,
-    encode_series,
-    encode_variable,
-    node_name,
-)
 from hypergrid.archive.arrays.cells import (
     ARRAYS,
     CHUNK_SLICES,
@@ -29,6 +21,14 @@ from hypergrid.archive.arrays.cells import (
     unique_numbers,
 )
 from hypergrid.archive.arrays.merge import SideRows
+from hypergrid.archive.arrays.records import (
+    Json,
+    decode_series,
+    decode_variable,
+    encode_series,
+    encode_variable,
+    node_name,
+)
 from hypergrid.archive.arrays.table import CHUNK_ROWS, ColumnTable
 from hypergrid.archive.disk.concurrent_io import open_nodes
 from hypergrid.core.readings import Readings, Series

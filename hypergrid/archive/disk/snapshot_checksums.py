@@ -1,13 +1,18 @@
-"""Checksums of the files that lead to a snapshot's chunks, and commits that write them.
+"""Checksums and spares of the files that lead to a snapshot's chunks, and commits that write them.
 
 Icechunk's snapshots and manifests have no checksums. Each commit therefore writes theirs to a separate file before the
 branch moves to the snapshot, and they are verified once when a snapshot is opened. Files in an S3-compatible store are
 not verified, as the store does that itself; chunks are, in any storage.
+
+A snapshot and its manifests are small compared to the chunks that they name, and one flipped bit in them hides every
+reading. Each commit therefore also copies the new ones, and `hypergrid check --repair` restores damaged files from
+these spares. Chunks have no spares: raw copies hold their content, and table rows are written twice (`root.SPARE`).
 """
 
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -28,9 +33,9 @@ from hypergrid.archive.disk.checksums import (
     write_sums,
 )
 from hypergrid.archive.disk.folder import VERSION, Identity
-from hypergrid.archive.disk.spare_files import SpareFiles
-from hypergrid.archive.disk.storage import BRANCH, STAGED, STORE
+from hypergrid.archive.disk.storage import BRANCH, STAGED, STORE, Storage, open_storage
 from hypergrid.core.errors import DamagedArchive
+from hypergrid.core.files import replace_atomically
 
 PENDING: Final = "maintaining"
 """Marker file in the checksum folder while snapshots expire: Icechunk rewrites the oldest remaining one with another
@@ -451,6 +456,26 @@ def open_sums(folder: Path, identity: Identity) -> SnapshotChecksums | None:
     return SnapshotChecksums(folder, folder / STORE) if is_here else None
 
 
+@dataclass(frozen=True, eq=False)
+class OpenedRepository:
+    """Repository of an archive, opened once for all of its snapshots."""
+
+    path: Path
+    """Folder of the archive."""
+    identity: Identity
+    repository: icechunk.Repository
+
+    @cached_property
+    def storage(self) -> Storage:
+        """Location of the repository."""
+        return open_storage(self.path, self.identity.store)
+
+    @cached_property
+    def sums(self) -> SnapshotChecksums | None:
+        """Checksums of its snapshots, shared by all of them; None if the archive has none."""
+        return open_sums(self.path, self.identity)
+
+
 def iterate_ancestry(
     sums: SnapshotChecksums | None, repository: icechunk.Repository, snapshot: str
 ) -> Iterator[icechunk.SnapshotInfo]:
@@ -485,3 +510,86 @@ def _list_names(repository: icechunk.Repository, snapshot: str) -> list[str]:
     manifests = sorted(f"manifests/{manifest['id']}" for manifest in content["manifests"])
     logs = [f"{_LOG}{snapshot}"] if content.get("parent_id") else []
     return [f"{_SNAPSHOT}{snapshot}", *manifests, *logs]
+
+
+SPARES: Final = "spares"
+"""Folder of an archive with the copies, under their names in the store."""
+_KINDS: Final = ("snapshots", "manifests")
+
+
+class SpareFiles:
+    """The spares of an archive whose repository is in its folder."""
+
+    def __init__(self, folder: Path, store: Path) -> None:
+        self.folder = folder / SPARES
+        self._store = store
+
+    def add(self, sums: Iterable[FileChecksum], *, compare: bool = False) -> None:
+        """Copy intact files that have no spare yet.
+
+        Files that can change under their name (snapshots) are always compared.
+
+        Parameters
+        ----------
+        sums
+            Checksums of the files that lead to a snapshot's chunks.
+        compare
+            Verify existing spares, and replace those that do not match.
+        """
+        there = set(self._list_names())
+        for file_sum in self._select(sums):
+            # An expiry rewrites snapshots under their names.
+            changes = compare or file_sum.name.startswith(_KINDS[0])
+            if file_sum.name not in there or (changes and not file_sum.fits(self.folder)):
+                self._copy(file_sum, self._store, self.folder)
+
+    def prune(self, sums: Iterable[FileChecksum]) -> None:
+        """Remove the spares of all other files."""
+        for name in set(self._list_names()) - {file_sum.name for file_sum in sums}:
+            (self.folder / name).unlink(missing_ok=True)
+        # Left by a commit that died.
+        for half_written in self.folder.glob("*/.*"):
+            half_written.unlink(missing_ok=True)
+
+    def find_damaged(self, sums: Iterable[FileChecksum]) -> Iterator[Path]:
+        """Yield spares that are missing or do not match an intact original."""
+        for file_sum in self._select(sums):
+            # A concurrent commit removes spares; then the originals are no longer the newest snapshot's.
+            if not file_sum.fits(self.folder) and file_sum.fits(self._store):
+                yield self.folder / file_sum.name
+
+    def restore(self, sums: Iterable[FileChecksum]) -> Iterator[str]:
+        """Replace damaged or missing files by their spares; yields the names of the files."""
+        there = set(self._list_names())
+        for file_sum in self._select(sums):
+            is_damaged = file_sum.name in there and not file_sum.fits(self._store)
+            if is_damaged and self._copy(file_sum, self.folder, self._store):
+                yield file_sum.name
+
+    def find_snapshot(self) -> str | None:
+        """Return the snapshot of these spares; None if missing or ambiguous."""
+        # There are two if a commit died between adding its spares and pruning the older ones.
+        names = [path.name for path in (self.folder / _KINDS[0]).glob("[!.]*")]
+        return names[0] if len(names) == 1 else None
+
+    def _list_names(self) -> list[str]:
+        return [f"{kind}/{path.name}" for kind in _KINDS for path in (self.folder / kind).glob("[!.]*")]
+
+    @staticmethod
+    def _select(sums: Iterable[FileChecksum]) -> Iterator[FileChecksum]:
+        return (file_sum for file_sum in sums if file_sum.name.startswith(_KINDS))
+
+    @staticmethod
+    def _copy(file_sum: FileChecksum, source: Path, target: Path) -> bool:
+        """Copy a file atomically if it is intact; return whether it was."""
+        try:
+            data = (source / file_sum.name).read_bytes()
+        except OSError:
+            return False
+        if (checksum(data), len(data)) != (file_sum.crc, file_sum.size):
+            return False
+        path = target / file_sum.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_atomically(path) as scratch:
+            scratch.write_bytes(data)
+        return True

@@ -49,8 +49,7 @@ from hypergrid.archive.disk.folder import (
 from hypergrid.archive.disk.lock import try_lock, wait_for_lock
 from hypergrid.archive.disk.raw_copies import RAW, copy_path, find_content_problem, list_copies
 from hypergrid.archive.disk.retention import BACKING_UP, BACKUP_LOCK
-from hypergrid.archive.disk.snapshot_checksums import PENDING, REFERENCE, SnapshotChecksums, format_reference
-from hypergrid.archive.disk.spare_files import FOLDER as SPARES
+from hypergrid.archive.disk.snapshot_checksums import PENDING, REFERENCE, SPARES, SnapshotChecksums, format_reference
 from hypergrid.archive.disk.storage import BRANCH, STORE, LocalStorage
 from hypergrid.archive.durability.salvage import has_all_chunks, read_ledger
 from hypergrid.archive.integrity import check_files, describe_older_chunk

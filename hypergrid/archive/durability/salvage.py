@@ -16,12 +16,11 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from hypergrid.archive.archive import Archive
-from hypergrid.archive.arrays.attributes import node_name
 from hypergrid.archive.arrays.cells import ARRAYS, CHUNK_SERIES, CHUNK_SLICES, TESTS, Slices
 from hypergrid.archive.arrays.layer_store import GROUP as LAYERS
 from hypergrid.archive.arrays.layer_store import read_entries, remove_layer
 from hypergrid.archive.arrays.reader import iterate_bands
-from hypergrid.archive.arrays.records import FileEntry, Repair
+from hypergrid.archive.arrays.records import FileEntry, Repair, node_name
 from hypergrid.archive.arrays.root import SPARE, SPARED, TABLES, Root, Row
 from hypergrid.archive.arrays.table import CHUNK_ROWS
 from hypergrid.archive.arrays.variable_group import VariableGroup

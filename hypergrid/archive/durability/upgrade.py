@@ -27,9 +27,9 @@ import zarr
 from zarr.core.metadata import ArrayV3Metadata
 
 from hypergrid.archive.archive import LOCK, Archive
-from hypergrid.archive.arrays.attributes import Json
 from hypergrid.archive.arrays.cells import RUN_CHUNKS, split_consecutive
 from hypergrid.archive.arrays.layer_store import GROUP as LAYERS
+from hypergrid.archive.arrays.records import Json
 from hypergrid.archive.arrays.table import CODECS
 from hypergrid.archive.arrays.variable_group import GROUP as VARIABLES
 from hypergrid.archive.disk.concurrent_io import DamagedChunks, list_stored_chunks, name_damaged_chunks
@@ -37,7 +37,7 @@ from hypergrid.archive.disk.folder import VERSION, Identity, read_identity, writ
 from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.disk.retention import MARKER as MAINTAINED
 from hypergrid.archive.disk.retention import UPGRADING
-from hypergrid.archive.disk.snapshot_checksums import commit_session, open_sums
+from hypergrid.archive.disk.snapshot_checksums import OpenedRepository, commit_session, open_sums
 from hypergrid.archive.disk.storage import BRANCH, open_storage
 from hypergrid.archive.integrity import ORPHANS, RESTORE, Defect, Progress
 from hypergrid.core.errors import ArchiveConflict, DamagedArchive
@@ -209,8 +209,7 @@ class _UpgradeRun:
                 try:
                     _copy_array(array, target)
                 except (DamagedChunks, icechunk.IcechunkError) as error:
-                    what = f"{array.path} cannot be read"
-                    raise self._damage_error(what, RESTORE) from error
+                    raise self._damage_error(f"{array.path} cannot be read", RESTORE) from error
             self._commit(session, name)
         if "" not in done:
             session = self.repository.writable_session(WORKING)
@@ -230,7 +229,7 @@ class _UpgradeRun:
         new = self.repository.lookup_branch(WORKING)
         # The copy has no snapshot checksums yet, so it is opened with the older layout.
         unverified = replace(after, version=self.before.version)
-        copy = Archive(self.folder, unverified, self.repository, new)
+        copy = Archive(OpenedRepository(self.folder, unverified, self.repository), new)
         check = copy.check(deep=True, progress=self.progress, whole_folder=False)
         self._refuse([item for item in check if item.kind not in ORPHANS])
         if self.compare is not None:

@@ -1,6 +1,7 @@
-"""Values of a block of cells with their counts, passed between steps of a run."""
+"""Values of a block of cells with their counts, dense, or sparse where many are missing (thesis 5.7.2.2)."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,3 +38,76 @@ def select_times(cells: Cells, times: NDArray[np.intp]) -> Cells:
         return array[times] if array.shape[0] > 1 else array
 
     return Cells(cells.value[times], pick(cells.count), pick(cells.possible))
+
+
+SPARSE_BELOW: Final = 0.3
+"""Density below which indices and values together take less memory than a dense array."""
+
+
+@dataclass(frozen=True, eq=False)
+class SparseArray:
+    """An array, shape (time, places), that stores only its non-empty cells."""
+
+    index: NDArray[np.int64]
+    """Flat indices of the non-empty cells, increasing, shape (n,)."""
+    values: NDArray[np.float64]
+    """Shape (n,)."""
+    shape: tuple[int, int]
+    empty: float
+    """Value of all other cells."""
+
+    @classmethod
+    def of(cls, array: NDArray[np.float64], filled: NDArray[np.bool_], empty: float) -> "SparseArray":
+        """Store the filled cells of an array."""
+        index = np.flatnonzero(filled)
+        rows, columns = array.shape
+        return cls(index, array.ravel()[index], (rows, columns), empty)
+
+    def select_times(self, times: NDArray[np.intp] | None) -> NDArray[np.float64]:
+        """Return some time cells, or all, as a dense array."""
+        rows, columns = self.shape
+        if times is None:
+            whole = np.full(self.shape, self.empty)
+            whole.ravel()[self.index] = self.values
+            return whole
+        begins = np.searchsorted(self.index, times * columns)
+        sizes = np.searchsorted(self.index, (times + 1) * columns) - begins
+        row = np.repeat(np.arange(len(times)), sizes)
+        taken = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes - begins, sizes)
+        part = np.full((len(times), columns), self.empty)
+        part[row, self.index[taken] % columns] = self.values[taken]
+        return part
+
+
+@dataclass(frozen=True, eq=False)
+class SparseCells:
+    """Cells of a materialised perspective, with sparse values and counts."""
+
+    value: SparseArray
+    count: SparseArray
+    possible: NDArray[np.int64]
+
+    def select_times(self, times: NDArray[np.intp] | None) -> Cells:
+        """Return some time cells, or all, of every place."""
+        possible = self.possible if times is None or len(self.possible) == 1 else self.possible[times]
+        return Cells(self.value.select_times(times), self.count.select_times(times).astype(np.int64), possible)
+
+
+def store_sparse(cells: Cells) -> Cells | SparseCells:
+    """Store cells sparsely if few are present and counts are per cell, else densely."""
+    present = np.isfinite(cells.value)
+    counted = np.count_nonzero(cells.count) if cells.count.shape == cells.value.shape else cells.value.size
+    if max(np.count_nonzero(present), counted) >= SPARSE_BELOW * cells.value.size:
+        return cells
+    return SparseCells(
+        SparseArray.of(cells.value, present, np.nan),
+        SparseArray.of(cells.count.astype(np.float64), cells.count != 0, 0.0),
+        cells.possible,
+    )
+
+
+def select_kept_times(kept: Cells | SparseCells, times: NDArray[np.intp] | None) -> Cells:
+    """Return some time cells of stored cells, or all."""
+    if isinstance(kept, SparseCells):
+        return kept.select_times(times)
+    return kept if times is None else select_times(kept, times)

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from hypergrid.core.readings import Readings
 from hypergrid.core.times import SECOND_NS, format_duration, parse_duration
-from hypergrid.perspective.build.timestamps import find_reading_instants_ns, find_standing_instants_ns
+from hypergrid.perspective.build.restrict import find_reading_instants_ns, find_standing_instants_ns
 from hypergrid.perspective.functions.aggregate_formulas import ValueInstants, split_pieces
-from hypergrid.perspective.tree.operators import Aggregate
+from hypergrid.perspective.tree import Aggregate
 from hypergrid.physics.counters import EMPTIED, FELL, HELD, RESET, ROLLOVER, Increments
 from hypergrid.topology import Bins, Regular, TimeAxis
 

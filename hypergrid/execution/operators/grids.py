@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.tokens import token
-from hypergrid.execution.diagnostics.missing_values import SpaceCover
+from hypergrid.execution.diagnostics import SpaceCover
 from hypergrid.execution.operators.cells import Cells, mask_uncovered
 from hypergrid.execution.operators.counters import instants_of_cells, prepare_cells
 from hypergrid.execution.operators.fold import (
@@ -25,7 +25,7 @@ from hypergrid.execution.operators.fold import (
 from hypergrid.execution.operators.stations import series_keys
 from hypergrid.perspective.functions.aggregate_formulas import Listing, States, split_pieces
 from hypergrid.perspective.functions.aggregates import AggregateRow
-from hypergrid.perspective.tree.operators import Aggregate
+from hypergrid.perspective.tree import Aggregate
 from hypergrid.topology import (
     PER_UNIT,
     Bands,
@@ -148,7 +148,6 @@ def aggregate_cells(
     *,
     times: tuple[TimeAxis, TimeCells] | None,
     space: SpaceCover | None,
-    full_space: int | NDArray[np.int64],
     keys: NDArray[np.uint64],
     part: TimePart | None = None,
 ) -> Cells:
@@ -164,15 +163,13 @@ def aggregate_cells(
         Source and target axis, if time cells change.
     space
         Cover of the target cells, if the cells of the grid change.
-    full_space
-        Source cells under a whole target cell, one number or shape (targets,); 1 if space does not change.
     keys
         Keys of the target's cells in space, for functions that choose a value.
     part
         The wanted time cells, if not all; the source then has only those that they need.
     """
     row, given = operator.row, operator.arguments
-    possible = np.asarray(full_space, dtype=np.int64).reshape(1, -1)
+    possible = np.ones((1, 1), np.int64) if space is None else space.full.reshape(1, -1)
     ranges = None
     slices = np.ones((1, 1), np.int64)
     if times:

@@ -1,4 +1,4 @@
-"""Prepare interpolations from their perspectives: grids, layers, stations, targets, cached fields."""
+"""Interpolations of a chain: in space their grids, layers, stations, targets and fields, in time their values."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,15 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.core.readings import Readings
+from hypergrid.execution.operators.cells import Cells
 from hypergrid.interpolation import Field, Stations, Targets, Variogram
 from hypergrid.interpolation.methods.conditioning import conditioning_note, models_of
+from hypergrid.interpolation.methods.in_time import KnownReadings, Ticks, estimate
 from hypergrid.interpolation.methods.station_selection import PARAMETERS, replace_values, treat_coincident
 from hypergrid.interpolation.solvers.trend import ELEVATION, NETWORK_M, trend_of
 from hypergrid.interpolation.variograms.variogram import check_validity
 from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
-from hypergrid.perspective import Base, Convert, Interpolate, Merge, Perspective
+from hypergrid.perspective import Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective
+from hypergrid.perspective.build.restrict import find_reading_instants_ns, find_standing_instants_ns
 from hypergrid.perspective.build.station_projection import mask_in_reach
-from hypergrid.topology import Grid, Metres, Points, SeriesAxis
+from hypergrid.topology import Grid, Metres, Points, Regular, SeriesAxis, TimeAxis
 
 Floats = NDArray[np.float64]
 Covariate = Callable[[str, Floats], Floats]
@@ -265,3 +269,36 @@ class FieldCache:
             last = cells, metres.description, make()
             self._targets[key] = last
         return last[2]
+
+
+def order_readings(readings: Readings, series: int) -> KnownReadings:
+    """Place readings, ordered by series and time, at the instants that they represent."""
+    return KnownReadings.of(readings.index, find_reading_instants_ns(readings), readings.value, series=series)
+
+
+def order_cells(cells: Cells, time: TimeAxis) -> KnownReadings:
+    """Place the values of time cells, shape (time, series), in the middle of their cells."""
+    count, series = cells.value.shape
+    index = np.repeat(np.arange(series, dtype=np.int32), count)
+    instants_ns = np.tile(find_standing_instants_ns(time), series)
+    return KnownReadings.of(index, instants_ns, cells.value.T.ravel(), series=series)
+
+
+def interpolate_at_instants(
+    known: KnownReadings,
+    operator: InterpolateInTime,
+    target: Regular,
+    axis: SeriesAxis,
+    times: NDArray[np.intp] | None = None,
+) -> Cells:
+    """Interpolate each series at each instant, or at the instants numbered `times`.
+
+    The count is the number of readings used; possible is one at the instant of a reading, else the most that the method
+    uses.
+    """
+    span = target if times is None else target.part(int(times[0]), int(times[-1]) + 1)
+    ticks = Ticks(span.origin, span.step, span.count)
+    value, count = estimate(operator.row.estimate, known, ticks, operator.gaps_ns(axis))
+    if times is not None and len(times) < span.count:
+        value, count = value[times - times[0]], count[times - times[0]]
+    return Cells(value, count, np.where(count == 1, 1, operator.row.max_readings))

@@ -1,26 +1,28 @@
-"""Aggregate irregular readings into cells, one column per series."""
+"""Aggregate irregular readings, or array values at instants, into cells, one column per series."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.core.flags import NOT_EVALUATED
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import SECOND_NS
 from hypergrid.core.tokens import token
 from hypergrid.execution.operators.cells import Cells, mask_uncovered
 from hypergrid.execution.operators.counters import instants_of_readings
 from hypergrid.execution.operators.fold import cell_hashes, choose_ranges, evaluate_ranges, fold_values
-from hypergrid.execution.operators.overlapping_intervals import (
+from hypergrid.execution.operators.intervals import (
     assign_ns,
     find_blocks,
     find_crowded_series,
     select_tiles,
 )
-from hypergrid.perspective.tree.operators import Aggregate
-from hypergrid.topology import Bins, Periodic, Regular, SeriesAxis, TimeCells, count_fitting_intervals
+from hypergrid.perspective.tree import Aggregate
+from hypergrid.topology import Bins, Instants, Periodic, Regular, SeriesAxis, TimeCells, count_fitting_intervals
 
 FIRST: Final = Aggregate("first", ("time",), 0.0)
 """Aggregate of a base that is read as cells: the first reading of each series in each slice."""
@@ -215,3 +217,86 @@ def hash_series(several: tuple[Series, ...]) -> NDArray[np.uint64]:
 def drop_nonfinite(readings: Readings) -> Readings:
     keep = np.isfinite(readings.value)
     return readings if keep.all() else readings.take_rows(keep)
+
+
+def readings_of(value: NDArray[np.float64], time: Instants, axis: SeriesAxis) -> Readings:
+    """Convert the values of an array, shape (instants, series), to readings without missing ones."""
+    index, row = np.nonzero(np.isfinite(value.T))
+    at_ns = time.times_ns[row]
+    flags = np.full(len(row), NOT_EVALUATED, dtype=np.uint8)
+    return Readings(axis.series, index.astype(np.int32), at_ns, value[row, index], flags, at_ns)
+
+
+def count_by_interval(
+    fold: Callable[[Aggregate], Cells],
+    operator: Aggregate,
+    target: TimeCells,
+    axis: SeriesAxis,
+    times: NDArray[np.intp] | None,
+) -> Cells:
+    """Aggregate cells, with possible counts and coverage by the intervals of the series.
+
+    Parameters
+    ----------
+    fold
+        Aggregates the instants of each cell.
+    operator
+        The function, and its minimum coverage.
+    target
+        The target time cells.
+    axis
+        The series; without a known interval the possible count is 0.
+    times
+        Indices of the wanted time cells; None for all.
+    """
+    cells = fold(replace(operator, min_coverage=0.0))
+    if not any(item.interval_s > 0 for item in axis.series):
+        return replace(cells, possible=np.zeros((1, axis.count), dtype=np.int64))
+    possible = count_possible_readings(target, axis)
+    if isinstance(target, Regular):
+        # A cell over all instants ends one nanosecond after the last, to contain it.
+        intervals = np.array([round(item.interval_s * SECOND_NS) for item in axis.series], dtype=np.int64)
+        possible = possible + ((intervals > 0) & (target.length % np.maximum(intervals, 2) == 1) & (possible > 0))
+    possible = possible if times is None or len(possible) == 1 else possible[times]
+    if np.any((cells.count > possible) & (possible > 0)):
+        # The number of fitting intervals is a floor: a day of 23 hours holds seven or eight values three hours apart.
+        possible = np.where(possible > 0, np.maximum(possible, cells.count), 0)
+    return replace(
+        cells, value=mask_uncovered(cells.value, cells.count, possible, operator.min_coverage), possible=possible
+    )
+
+
+class UnusedReadings:
+    """Counts of unused readings, collected over the windows that a run reads."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        """Number of readings, by reason."""
+        self._passed_counts: dict[str, int] = {}
+        """Number of readings that cannot recur, by reason."""
+        self._known_keys: dict[str, NDArray[np.uint64]] = {}
+        """Hash of the series, and stamp, of each reading, shape (readings, 2), by reason."""
+
+    def add(self, reason: str, readings: Readings, *, known_once: bool = False) -> None:
+        """Count readings that are not used for a reason, none of them twice.
+
+        Parameters
+        ----------
+        reason, readings
+            The reason, and the readings.
+        known_once
+            Whether none of them can recur, so that they are counted and forgotten.
+        """
+        if not len(readings):
+            return
+        if known_once:
+            self._passed_counts[reason] = self._passed_counts.get(reason, 0) + len(readings)
+            self.counts[reason] = self.counts.get(reason, 0) + len(readings)
+            return
+        keys = hash_series(readings.series)[readings.index]
+        reading_keys = np.stack([keys, readings.time_ns.view(np.uint64)], axis=1)
+        if reason in self._known_keys:
+            # Several sources of a merge may read the same readings.
+            reading_keys = np.unique(np.concatenate([self._known_keys[reason], reading_keys]), axis=0)
+        self._known_keys[reason] = reading_keys
+        self.counts[reason] = len(reading_keys) + self._passed_counts.get(reason, 0)

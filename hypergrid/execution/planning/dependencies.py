@@ -1,17 +1,26 @@
-"""Time cells of its sources that a perspective needs for some of its own.
+"""Time cells of its sources that a perspective needs, buffers of them, and those that changed slices can affect.
 
-They determine how a box passes through a chain. Through aggregates this is interval arithmetic (topology/cover.py),
-through an interpolation in time the reach of its method; any other step has the time cells of its source.
+Needed cells determine how a box passes through a chain. Through aggregates this is interval arithmetic
+(topology/cover.py), through an interpolation in time the reach of its method; any other step has the time cells of its
+source.
+
+The windows in which an archive changed are propagated from the base to the surface by the same rules: a convert, a
+merge and an interpolation over space keep the time cells, an aggregate covers them, an interpolation in time reaches as
+far as its longest gap, and a normal reaches all cells that recur in it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.core.times import SECOND_NS, Window
+from hypergrid.execution.operators.cells import Cells, select_times
 from hypergrid.execution.operators.grids import TimePart
-from hypergrid.perspective import Aggregate, InterpolateInTime, Perspective, Recur
+from hypergrid.interpolation import Variogram
+from hypergrid.interpolation.solvers.trend import trend_of
+from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Recur
 from hypergrid.topology import (
     Bins,
     Cover,
@@ -21,6 +30,7 @@ from hypergrid.topology import (
     SeriesAxis,
     TimeAxis,
     TimeCells,
+    blocks_of,
     cover,
     find_normal_cells,
 )
@@ -135,3 +145,214 @@ def find_all_needed(surface: Perspective, times: Times) -> dict[str, Times]:
             held = needed.get(source.token)
             needed[source.token] = below if held is None else np.union1d(held, below)
     return needed
+
+
+Changes = Mapping[str, Sequence[Window]]
+"""Windows of the written slices, by variable."""
+
+
+def affected_time_cells(node: Perspective, changes: Changes) -> NDArray[np.bool_]:
+    """Mask the time cells of a perspective that may have changed, shape (time cells,)."""
+    operator, time = node.operator, node.topology.time
+    if isinstance(operator, Base):
+        return _mask_cells(time, _reading_windows(node, changes))
+    if isinstance(operator, Aggregate) and "time" in operator.dimensions:
+        return _mask_covering(node, changes)
+    if isinstance(operator, InterpolateInTime):
+        reach_ns = operator.reach_ns(_require_series(node.source))
+        return _mask_cells(time, [_widen_window(window, reach_ns) for window in _source_windows(node.source, changes)])
+    if isinstance(operator, Recur):
+        return affected_time_cells(node.source, changes)[find_normal_cells(node.source.topology.time, time)]
+    touched_mask = np.logical_or.reduce([affected_time_cells(source, changes) for source in node.sources])
+    if isinstance(operator, Interpolate) and is_fitted_to_data(operator) and touched_mask.any():
+        return np.ones_like(touched_mask)
+    return np.asarray(touched_mask, dtype=bool)
+
+
+def is_fitted_to_data(operator: Interpolate) -> bool:
+    """Return whether a new slice changes all slices of an interpolation.
+
+    It does with a fitted variogram, even one fitted by slice: slices that allow no fit take the variogram of all
+    slices. It also does if the trend is chosen from the data. A named trend is fitted slice by slice, and centred by
+    the whole network, whichever stations report.
+    """
+    trend = trend_of(operator.arguments)
+    if trend is not None and trend.is_chosen:
+        return True
+    has_model = any(parameter.name == "variogram" for parameter in operator.row.parameters)
+    return has_model and not isinstance(operator.arguments.get("variogram"), Variogram)
+
+
+def _mask_covering(node: Perspective, changes: Changes) -> NDArray[np.bool_]:
+    """Mask the cells of an aggregate over time that cover a change."""
+    source, time, operator = node.source, node.topology.time, node.operator
+    if isinstance(operator, Aggregate) and operator.reach_ns:
+        # A function that looks around is affected by changes before and after its cells.
+        return _mask_cells(
+            time, [_widen_window(window, operator.reach_ns) for window in _source_windows(source, changes)]
+        )
+    if source.holds_readings:
+        return _mask_cells(time, _reading_windows(source, changes))
+    if isinstance(time, Instants):
+        raise TypeError("an aggregate over time has cells")
+    ranges = cover(source.topology.time, time)
+    below = affected_time_cells(source, changes)
+    before = np.append(0, np.cumsum(below if ranges.members is None else below[ranges.members]))
+    return np.asarray(before[ranges.stop] > before[ranges.first])
+
+
+def _reading_windows(node: Perspective, changes: Changes) -> list[Window]:
+    """Return the windows in which intervals of changed readings may begin."""
+    base = node.list_bases()[0]
+    if not isinstance(base.operator, Base):
+        raise TypeError("a base has a source")
+    # Readings are stored by their stamp.
+    ends = [series.interval_s for series in _require_series(base).series if series.stamp == "end"]
+    longest_ns = round(max(ends, default=0.0) * SECOND_NS)
+    written = changes.get(base.operator.source.variable.name, ())
+    return [Window(window.start_ns - longest_ns, window.stop_ns) for window in written]
+
+
+def _source_windows(node: Perspective, changes: Changes) -> list[Window]:
+    """Return the windows of changes in the source of a step that looks around."""
+    if node.holds_readings:
+        return _reading_windows(node, changes)
+    starts, ends = _block_bounds(node.topology.time)
+    changed = affected_time_cells(node, changes)
+    return [Window(*edges) for edges in zip(starts[changed].tolist(), ends[changed].tolist(), strict=True)]
+
+
+def _widen_window(window: Window, reach_ns: int) -> Window:
+    return Window(window.start_ns - reach_ns, window.stop_ns + reach_ns)
+
+
+def _mask_cells(time: TimeAxis, windows: Sequence[Window]) -> NDArray[np.bool_]:
+    """Mask the cells that share an instant with any of the windows."""
+    starts, ends = _block_bounds(time)
+    block_mask = np.zeros(len(starts), dtype=bool)
+    for window in windows:
+        block_mask |= (starts < window.stop_ns) & (ends > window.start_ns)
+    if not isinstance(time, Periodic):
+        return block_mask
+    cells = np.zeros(time.count, dtype=bool)
+    cells[time.owners[block_mask]] = True
+    return cells
+
+
+def _block_bounds(time: TimeAxis) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    # An instant is a cell of one nanosecond.
+    return (time.corners, time.corners + 1) if isinstance(time, Instants) else blocks_of(time)
+
+
+def _require_series(node: Perspective) -> SeriesAxis:
+    if not isinstance(node.topology.space, SeriesAxis):
+        raise TypeError("readings lie at series")
+    return node.topology.space
+
+
+Compute = Callable[[Times], Cells]
+
+
+class Buffer:
+    """Computed time cells of a perspective over the current places that a later box needs again (thesis 5.7.2.1).
+
+    After every box it evicts the cells outside the candidate window, which no later box needs, so its size does not
+    grow with the length of the surface. Below an interpolation every box of places needs all stations again (the input
+    selection of kriging from all stations; for local kriging their union over a box), so there the window reopens until
+    the last places: this is the look-ahead of the thesis with every source cell among the most referenced.
+    """
+
+    def __init__(self) -> None:
+        self._places = np.empty(0, dtype=np.intp)
+        self._times = np.empty(0, dtype=np.intp)
+        self._held: Cells | None = None
+
+    def get_cells(self, places: NDArray[np.intp], times: Times, compute: Compute) -> Cells:
+        """Return time cells, increasing; compute only those that are not held."""
+        if not np.array_equal(places, self._places):
+            self._places, self._times, self._held = places, np.empty(0, dtype=np.intp), None
+        missing = times
+        if len(self._times):
+            # Both arrays are increasing.
+            nearest = np.searchsorted(self._times[:-1], times)
+            missing = times[self._times[nearest] != times]
+        if len(missing):
+            made = compute(missing)
+            if self._held is None:
+                self._held, self._times = made, missing
+            else:
+                order = np.argsort(np.concatenate([self._times, missing]), kind="stable")
+                self._held = _join_blocks(self._held, len(self._times), made, len(missing), order)
+                self._times = np.concatenate([self._times, missing])[order]
+        if self._held is None:
+            raise TypeError("a box asks for at least one time cell")
+        return (
+            self._held
+            if len(times) == len(self._times)
+            else select_times(self._held, np.searchsorted(self._times, times))
+        )
+
+    def evict_old(self, last: NDArray[np.intp], box: int) -> None:
+        """Evict time cells whose `last` box, shape (time cells,), is not after `box`."""
+        if self._held is None:
+            return
+        kept = last[self._times] > box
+        if kept.all():
+            return
+        self._held = select_times(self._held, np.flatnonzero(kept)) if kept.any() else None
+        self._times = self._times[kept]
+
+    @property
+    def cell_count(self) -> int:
+        return 0 if self._held is None else self._held.value.size
+
+
+class Buffers:
+    """The buffers of a run, one per perspective that needs one."""
+
+    def __init__(self, surface: Perspective, last: Mapping[str, NDArray[np.intp]], worth: frozenset[str]) -> None:
+        """Set up the buffers from the candidate windows.
+
+        Parameters
+        ----------
+        surface
+            The perspective to compute.
+        last
+            The last box that needs each time cell, from `dependencies.first_and_last_boxes`.
+        worth
+            Tokens of the perspectives with cells that are needed more than once.
+        """
+        self._last = {token: last_boxes for token, last_boxes in last.items() if token in worth}
+        self._buffers = {token: Buffer() for token in self._last}
+        self._at_stations = {item.token for item in surface.list_chain() if isinstance(item.topology.space, SeriesAxis)}
+        self.peak = 0
+        """Maximum number of cells held after any box."""
+
+    def has_buffer(self, node: Perspective) -> bool:
+        return node.token in self._buffers
+
+    def get_cells(self, node: Perspective, places: NDArray[np.intp], times: Times, compute: Compute) -> Cells:
+        """Return time cells over some places; compute only those that are not held."""
+        buffer = self._buffers.get(node.token)
+        return compute(times) if buffer is None else buffer.get_cells(places, times, compute)
+
+    def evict_box(self, box: int, *, last_places: bool) -> None:
+        """Evict what no later box in time needs; each block of places restarts at 0."""
+        for token, buffer in self._buffers.items():
+            if last_places or token not in self._at_stations:
+                buffer.evict_old(self._last[token], box)
+        self.peak = max(self.peak, sum(buffer.cell_count for buffer in self._buffers.values()))
+
+
+def _join_blocks(first: Cells, rows: int, second: Cells, more: int, order: NDArray[np.intp]) -> Cells:
+    """Join two blocks over the same places, with time cells in the given order."""
+
+    def join(left_counts: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
+        width = max(left_counts.shape[1], other.shape[1])
+        if left_counts.shape[0] == other.shape[0] == 1 and rows + more > 2 and np.array_equal(left_counts, other):
+            return left_counts
+        whole = np.concatenate([np.broadcast_to(left_counts, (rows, width)), np.broadcast_to(other, (more, width))])
+        return whole[order]
+
+    value = np.concatenate([first.value, second.value])[order]
+    return Cells(value, join(first.count, second.count), join(first.possible, second.possible))

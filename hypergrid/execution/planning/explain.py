@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hypergrid.core.times import format_duration, format_instant
-from hypergrid.execution.planning.measured import MEASUREMENTS, Measurement
+from hypergrid.core.times import SECOND_NS, format_duration, format_instant
+from hypergrid.execution.planning.costs import MEASUREMENTS, Measurement
 from hypergrid.execution.planning.plan import Plan, PlanStep
-from hypergrid.execution.planning.time_coordinates import round_length_ns
 from hypergrid.perspective import Perspective, Surface
 from hypergrid.perspective.build.aggregate_checks import explain_unknown_coverage
-from hypergrid.perspective.build.timestamps import are_instants
+from hypergrid.perspective.build.restrict import are_instants
 from hypergrid.topology import PER_UNIT, Bands, Bins, Grid, Instants, Periodic, Points, ZoneCells
 
 
@@ -85,6 +84,15 @@ def _format_cells(item: Perspective) -> str:
     length = format_duration(round_length_ns(time.length))
     step = "" if time.step == time.length or time.count == 1 else f" every {format_duration(time.step)}"
     return f"{time.count:,} x {length}{step} from {format_instant(time.origin)}, {where}"
+
+
+def round_length_ns(length_ns: int) -> int:
+    """Round a length for display."""
+    # Cells over all instants of an array end one nanosecond after the last instant.
+    if length_ns % 1_000 == 1 and length_ns > 1_000:
+        return length_ns - 1
+    is_odd = length_ns % 1_000 and length_ns > 60 * SECOND_NS
+    return round(length_ns / SECOND_NS) * SECOND_NS if is_odd else length_ns
 
 
 def _clip_line(surface: Surface) -> list[str]:

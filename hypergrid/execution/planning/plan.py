@@ -11,9 +11,8 @@ import numpy as np
 from hypergrid.core.errors import InvalidQuery, TooLarge
 from hypergrid.execution.operators.pieces import all_in_pieces, estimate_readings, is_read_in_pieces
 from hypergrid.execution.operators.pieces import projected_bytes as reading_bytes
-from hypergrid.execution.planning.cost_trials import reading_ns
+from hypergrid.execution.planning.costs import MEASUREMENTS, estimate_solving_s, reading_ns, system_bytes
 from hypergrid.execution.planning.dependencies import find_all_needed
-from hypergrid.execution.planning.measured import MEASUREMENTS
 from hypergrid.execution.planning.strategy import (
     Strategy,
     StrategyOption,
@@ -24,7 +23,6 @@ from hypergrid.execution.planning.strategy import (
     path,
     pulled,
 )
-from hypergrid.execution.planning.system_cost import estimate_solving_s, system_bytes
 from hypergrid.interpolation.kernels.covariance import WORTH_COMPILED
 from hypergrid.interpolation.local.field import CHUNK_BYTES, FACTOR_BYTES
 from hypergrid.interpolation.local.weights import FEW_SLICES, held_bytes
@@ -114,8 +112,8 @@ class Plan:
         _check_allowed(allowed_bytes)
         allowed = allowed_bytes if allowed_bytes is not None else free_bytes() // 2
         if self.projected_bytes > allowed:
-            subject, what = "the query", "bytes of memory"
-            raise TooLarge(subject, what, self.projected_bytes, allowed, f"{self.advice()}, or allow more")
+            remedy = f"{self.advice()}, or allow more"
+            raise TooLarge("the query", "bytes of memory", self.projected_bytes, allowed, remedy)
 
     def advice(self) -> str:
         """Name the step that needs most memory, how much, and how to lower it."""

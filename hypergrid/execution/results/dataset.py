@@ -1,7 +1,9 @@
 """Build an `xarray.Dataset` from a result, with CF attributes, bounds, counts and provenance."""
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,22 +13,46 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import NotFound
 from hypergrid.core.geodesy import RADIUS_M
-from hypergrid.core.times import format_instant
-from hypergrid.core.units import to_cf
+from hypergrid.core.times import SECOND_NS, format_duration, format_instant
+from hypergrid.core.units import KNOWN_VARIABLES, to_cf
 from hypergrid.core.version import VERSION
-from hypergrid.execution.diagnostics.missing_values import coverage_of
-from hypergrid.execution.diagnostics.run_notes import note_all_missing
-from hypergrid.execution.planning.time_coordinates import describe_time_cells, format_cell_methods, time_coords
-from hypergrid.execution.planning.value_names import format_functions, format_parameters, value_names
+from hypergrid.execution.diagnostics import coverage_of, note_all_missing
+from hypergrid.execution.planning.explain import round_length_ns
 from hypergrid.execution.running.run import Outcome
 from hypergrid.interpolation import Variogram
-from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, QuerySpec, Recur
-from hypergrid.perspective.build.aggregate_checks import describe_odd_cells, explain_unknown_coverage
-from hypergrid.perspective.build.data_sources import describe_overlap
+from hypergrid.perspective import (
+    Aggregate,
+    Base,
+    Convert,
+    Interpolate,
+    InterpolateInTime,
+    Merge,
+    Perspective,
+    QuerySpec,
+    Recur,
+)
+from hypergrid.perspective.build.aggregate_checks import describe_odd_cells, describe_overlap, explain_unknown_coverage
+from hypergrid.perspective.build.restrict import are_instants
 from hypergrid.perspective.build.station_projection import place_stations
 from hypergrid.perspective.build.uncertainty_spec import split_aggregates
+from hypergrid.perspective.functions.rows import ANOMALIES
+from hypergrid.perspective.functions.user_function_calls import FUNCTION_IDENTITIES
 from hypergrid.perspective.sources.archive_source import ArchiveSource
-from hypergrid.topology import Bands, Bins, Grid, Points, SeriesAxis, Space, ZoneCells, changes_cells
+from hypergrid.topology import (
+    Bands,
+    Bins,
+    Grid,
+    Instants,
+    Periodic,
+    Points,
+    Regular,
+    SeriesAxis,
+    Space,
+    TimeAxis,
+    ZoneCells,
+    blocks_of,
+    changes_cells,
+)
 
 
 def to_dataset(question: QuerySpec, surface: Perspective, outcome: Outcome, *, token: str) -> xr.Dataset:
@@ -389,3 +415,186 @@ def variance_attributes(surface: Perspective, correlation: str) -> dict[str, str
     if correlation:
         attributes["temporal_correlation"] = correlation
     return attributes
+
+
+@dataclass(frozen=True)
+class ValueName:
+    """Names of values, and the unit in which they apply."""
+
+    long_name: str
+    """Name for display."""
+    standard_name: str | None
+    """CF standard name, if it applies exactly."""
+    unit: str
+    """Unit in which the names apply: a count of temperatures is not a temperature."""
+
+
+def make_value_name(node: Perspective) -> ValueName:
+    """Name the values of a perspective by its last renaming step, or its readings."""
+    operator = node.operator
+    if isinstance(operator, Base):
+        variable = KNOWN_VARIABLES.get(operator.source.variable.name, operator.source.variable)
+        return ValueName(variable.long_name or variable.name, variable.standard_name, variable.unit)
+    names = [make_value_name(source) for source in node.sources]
+    if isinstance(operator, Merge):
+        row = operator.row
+        long_names = [name.long_name for name in names]
+        standard = row.standard_name
+        if standard is not None and "{0}" in standard:
+            standard = standard.format(names[0].standard_name) if names[0].standard_name in ANOMALIES else None
+        return ValueName(row.long_name.format(*long_names) or names[0].long_name, standard, node.unit)
+    if isinstance(operator, Convert):
+        for row_ in reversed(operator.list_rows()):
+            if row_.long_name or row_.standard_name:
+                return ValueName(row_.long_name or names[0].long_name, row_.standard_name, node.unit)
+        rows = zip(operator.list_rows(), operator.calls, strict=True)
+        if not all(row_.keeps_quantity(call.arguments) for row_, call in rows):
+            return replace(names[0], standard_name=None)
+    if isinstance(operator, Aggregate):
+        return _name_aggregate(names[0], node, operator)
+    return names[0]
+
+
+def _name_aggregate(below: ValueName, node: Perspective, operator: Aggregate) -> ValueName:
+    row = operator.row
+    if row.long_name:
+        words = {name: str(value) for name, value in format_parameters(node, operator).items()}
+        return ValueName(row.long_name.format(below.long_name, **words), row.standard_name, node.unit)
+    if node.unit != node.source.unit:
+        return ValueName(f"{operator.function} of {below.long_name}", None, node.unit)
+    return below
+
+
+def format_parameters(node: Perspective, operator: Aggregate) -> dict[str, Any]:
+    """Return an aggregate's parameters by name, as numbers or as text with unit."""
+    units = {parameter.name: parameter.unit for parameter in operator.row.parameters}
+    parameters: dict[str, Any] = {}
+    for name, value in operator.parameters:
+        unit = node.source.unit if units.get(name) == "variable" else units.get(name, "")
+        plain = ", ".join(map(str, value)) if isinstance(value, tuple) else value
+        parameters[name] = (
+            plain if unit in ("", "1", "unknown") or isinstance(plain, str) else f"{plain:g} {to_cf(unit)}"
+        )
+    return parameters
+
+
+def value_names(surface: Perspective) -> dict[str, str]:
+    """Return `long_name`, and `standard_name` if the values still have its unit."""
+    name = make_value_name(surface)
+    named = {"long_name": name.long_name}
+    if name.standard_name and surface.unit == name.unit:
+        named["standard_name"] = name.standard_name
+    return named
+
+
+def format_functions(surface: Perspective) -> str:
+    """Return the versions of a chain's functions as JSON: "operator name" to version."""
+    used: dict[str, str] = {}
+    for item in surface.list_chain():
+        operator = item.operator
+        if isinstance(operator, Convert):
+            used.update({f"convert {call.name}": _version("convert", call.name) for call in operator.calls})
+        elif isinstance(operator, Aggregate | Merge):
+            kind = "aggregate" if isinstance(operator, Aggregate) else "merge"
+            used[f"{kind} {operator.function}"] = _version(kind, operator.function)
+        elif isinstance(operator, Interpolate | InterpolateInTime):
+            used[f"interpolate {operator.method}"] = _version("interpolate", operator.method)
+    return json.dumps(used)
+
+
+def _version(kind: str, name: str) -> str:
+    return FUNCTION_IDENTITIES[kind, name].origin if (kind, name) in FUNCTION_IDENTITIES else f"HyperGrid {VERSION}"
+
+
+def time_coords(axis: TimeAxis) -> dict[str, Any]:
+    """Return the coordinates of a time axis.
+
+    Returns
+    -------
+    Instants: `time`. Cells: `time`, their starts, and `time_bounds`. Periodic cells: their numbers (`hour_of_day`, …),
+    `time`, the start of each one's first block, and `climatology_bounds`, from there to the end of its last block (CF
+    1.11, section 7.4); a cell without blocks has bounds of zero length.
+    """
+    if isinstance(axis, Instants) or are_instants(axis):
+        attributes = {"standard_name": "time", "axis": "T"}
+        return {"time": xr.Variable("time", axis.corners.view("datetime64[ns]"), attributes, _time_unit(axis.corners))}
+    if isinstance(axis, Periodic):
+        return _climatology_coords(axis)
+    attributes = {
+        "standard_name": "time",
+        "axis": "T",
+        "bounds": "time_bounds",
+        "long_name": "start of the time cell (UTC)",
+    }
+    return _bounded_coords("time", np.stack(blocks_of(axis), axis=1), "time_bounds", attributes)
+
+
+def _climatology_coords(axis: Periodic) -> dict[str, Any]:
+    cycle = axis.cycle
+    numbered: dict[str, Any] = {
+        "long_name": f"{cycle.name.replace('_', ' ')} ({cycle.calendar.clock.describe()})",
+        "units": "1",
+    }
+    if cycle.meanings:
+        numbered["flag_values"] = axis.labels.astype(np.int32)
+        numbered["flag_meanings"] = " ".join(cycle.meanings[cell] for cell in axis.cells.tolist())
+    attributes = {
+        "standard_name": "time",
+        "climatology": "climatology_bounds",
+        "long_name": "start of the cell's first block of time (UTC)",
+    }
+    bounds = np.stack([axis.corners, axis.last_ends], axis=1)
+    numbers = xr.Variable(axis.name, axis.labels.astype(np.int32), numbered)
+    return {axis.name: numbers, **_bounded_coords(axis.name, bounds, "climatology_bounds", attributes)}
+
+
+def _bounded_coords(dimension: str, bounds: NDArray[np.int64], name: str, attributes: dict[str, str]) -> dict[str, Any]:
+    """Return the times of a dimension, and their bounds."""
+    # Use one unit, so that a file's times and their bounds can be compared.
+    unit = _time_unit(bounds)
+    return {
+        "time": xr.Variable(dimension, bounds[:, 0].copy().view("datetime64[ns]"), attributes, unit),
+        name: xr.Variable((dimension, "bounds"), bounds.view("datetime64[ns]"), None, unit),
+    }
+
+
+def _time_unit(instants_ns: NDArray[np.int64]) -> dict[str, str]:
+    """Return the encoding of times: whole seconds if possible, else nanoseconds."""
+    unit = "nanoseconds" if (instants_ns % SECOND_NS).any() else "seconds"
+    return {"units": f"{unit} since 1970-01-01", "calendar": "standard", "dtype": "int64"}
+
+
+def format_cell_methods(dimensions: Sequence[str], method: str, time: TimeAxis, remark: str = "") -> str:
+    """Return the CF cell methods of an aggregate.
+
+    Parameters
+    ----------
+    dimensions
+        The dimensions that change.
+    method
+        CF name of the function.
+    time
+        Time cells of the aggregate.
+    remark
+        A further remark, in words.
+    """
+    if "zones" in dimensions:
+        method = f"{method} where zone"
+    over = " ".join("area:" if dimension == "zones" else f"{dimension}:" for dimension in dimensions)
+    within = time.cycle.within if isinstance(time, Periodic) and "time" in dimensions else None
+    cell_methods = (
+        f"{over} {method}" if within is None else f"{over} {method} within {within} {over} {method} over {within}"
+    )
+    remarks = ", ".join(words for words in (describe_time_cells(dimensions, time), remark) if words)
+    return f"{cell_methods} (comment: {remarks})" if remarks else cell_methods
+
+
+def describe_time_cells(dimensions: Sequence[str], time: TimeAxis) -> str:
+    """Describe the time cells of an aggregate; empty for instants or without time."""
+    if "time" not in dimensions:
+        return ""
+    if isinstance(time, Periodic):
+        return f"by {time.describe()}"
+    if isinstance(time, Bins):
+        return f"cells of {time.describe()}"
+    return f"cells of {format_duration(round_length_ns(time.length))}" if isinstance(time, Regular) else ""

@@ -16,14 +16,18 @@ from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.pacing import give_way
 from hypergrid.core.readings import Readings
 from hypergrid.core.tokens import token
-from hypergrid.execution.diagnostics.missing_values import replace_infinite
-from hypergrid.execution.diagnostics.run_notes import RunDiagnostics, note_unlike_bands
-from hypergrid.execution.operators.array_readings import count_by_interval, readings_of
-from hypergrid.execution.operators.cells import Cells, select_times
+from hypergrid.execution.diagnostics import RunDiagnostics, note_unlike_bands, replace_infinite
+from hypergrid.execution.operators.cells import Cells, SparseCells, select_kept_times, select_times, store_sparse
 from hypergrid.execution.operators.counters import note_of_cells, prepare_readings
-from hypergrid.execution.operators.elementwise import convert_values, locate_values, merge_sources, select_places
+from hypergrid.execution.operators.elementwise import (
+    convert_values,
+    locate_values,
+    merge_sources,
+    name_faulty_cell,
+    name_faulty_reading,
+    select_places,
+)
 from hypergrid.execution.operators.grids import aggregate_cells, cover_space, space_keys
-from hypergrid.execution.operators.instants import interpolate_at_instants, order_cells, order_readings
 from hypergrid.execution.operators.interpolations import (
     FieldCache,
     FieldNetwork,
@@ -31,24 +35,31 @@ from hypergrid.execution.operators.interpolations import (
     covariates_of,
     field_key,
     get_grid,
+    interpolate_at_instants,
     is_by_slice,
     make_layer_lookup,
     mask_reach,
     note_prefix,
+    order_cells,
+    order_readings,
     prepare_interpolation,
     stations_of,
     targets_of,
 )
 from hypergrid.execution.operators.intervals import IntervalNotes, note_intervals
 from hypergrid.execution.operators.pieces import PiecewiseAggregate, is_read_in_pieces
-from hypergrid.execution.operators.sparse_cells import SparseCells, select_kept_times, store_sparse
-from hypergrid.execution.operators.stations import FIRST, aggregate_readings, aggregate_slices, drop_nonfinite
-from hypergrid.execution.operators.user_function_errors import name_faulty_cell, name_faulty_reading
-from hypergrid.execution.planning.dependencies import Times, find_reached_cells, make_time_part, recurred
-from hypergrid.execution.planning.measured import Meter
-from hypergrid.execution.running.buffers import Buffers
+from hypergrid.execution.operators.stations import (
+    FIRST,
+    UnusedReadings,
+    aggregate_readings,
+    aggregate_slices,
+    count_by_interval,
+    drop_nonfinite,
+    readings_of,
+)
+from hypergrid.execution.planning.costs import Meter
+from hypergrid.execution.planning.dependencies import Buffers, Times, find_reached_cells, make_time_part, recurred
 from hypergrid.execution.running.mean_errors import MeanErrors
-from hypergrid.execution.running.unused_readings import UnusedReadings
 from hypergrid.interpolation import Field, Targets
 from hypergrid.interpolation.local.field import LocalField
 from hypergrid.interpolation.methods.detrended import DetrendedField, DetrendedKriging
@@ -61,7 +72,7 @@ from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, Interpo
 from hypergrid.perspective.build.station_projection import place_stations
 from hypergrid.perspective.build.uncertainty_spec import split_aggregates
 from hypergrid.perspective.functions.rows import CellPlaces
-from hypergrid.perspective.sources.interval_spans import has_intervals
+from hypergrid.perspective.sources.array_source import has_intervals
 from hypergrid.topology import Instants, Metres, Regular, SeriesAxis, TimeAxis, TimeCells, changes_cells
 
 
@@ -326,7 +337,7 @@ class Evaluator:
             self.diagnostics.set_note(node.token, note_of_cells(self._all_cells(node.source).value, source, operator))
 
         def fold(by: Aggregate) -> Cells:
-            return aggregate_cells(block, by, times=axes, space=None, full_space=1, keys=keys, part=part)
+            return aggregate_cells(block, by, times=axes, space=None, keys=keys, part=part)
 
         return count_by_interval(fold, operator, time, axis, times) if isinstance(source, Instants) else fold(operator)
 
@@ -641,11 +652,10 @@ class Evaluator:
         out: NDArray[np.float64] | None,
     ) -> Cells:
         source, target, time = node.source.topology, node.topology.space, node.topology.time
-        space, needed, full = None, cells, np.ones(1, np.int64)
+        space, needed = None, cells
         if changes_cells(source.space, target):
             space = cover_space(source.space, target, cells, operator.row)
             needed = space.needed
-            full = space.full
         times = (source.time, time) if "time" in operator.dimensions and not isinstance(time, Instants) else None
         if times is not None and operator.at_stations:
             commuted = self._commute_aggregate(node.source, operator, times, needed, wanted, out)
@@ -656,7 +666,7 @@ class Evaluator:
         block = self.block(node.source, needed, times=slices)
         if space is not None:
             self.diagnostics.carry_marks(source.space, target, cells, space)
-        return aggregate_cells(block, operator, times=times, space=space, full_space=full, keys=keys, part=part)
+        return aggregate_cells(block, operator, times=times, space=space, keys=keys, part=part)
 
     def _commute_aggregate(
         self,
@@ -686,7 +696,7 @@ class Evaluator:
         if key not in self._carried or wanted is not None:
             keys = np.empty(0, dtype=np.uint64)
             stations = Cells(field.complete, np.ones((1, 1), np.int64), np.ones((1, 1), np.int64))
-            folded = aggregate_cells(stations, operator, times=times, space=None, full_space=1, keys=keys, part=part)
+            folded = aggregate_cells(stations, operator, times=times, space=None, keys=keys, part=part)
             self._carried[key] = folded, field.dual(folded.value)
         folded, dual = self._carried[key]
         count = folded.count[:, :1]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import SECOND_NS, format_duration
-from hypergrid.execution.diagnostics.missing_values import SpaceCover
+from hypergrid.execution.diagnostics import SpaceCover
 from hypergrid.execution.operators.grids import count_possible_slices, cover_space
 from hypergrid.interpolation import Targets
 from hypergrid.interpolation.solvers.field import KrigingField
@@ -34,7 +34,7 @@ from hypergrid.interpolation.uncertainty.residual_correlation import (
 )
 from hypergrid.perspective import Aggregate, Perspective
 from hypergrid.perspective.build.uncertainty_spec import Memory
-from hypergrid.perspective.functions.rows import AggregateRow
+from hypergrid.perspective.functions.aggregates import AggregateRow
 from hypergrid.topology import Instants, changes_cells, cover
 from hypergrid.topology.zone_cells import WHOLE
 

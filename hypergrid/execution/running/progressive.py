@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from hypergrid.core.pacing import give_way, time_waited_s
 from hypergrid.core.readings import Readings
 from hypergrid.execution.operators.cells import Cells
-from hypergrid.execution.orders.lattice import Lattice, make_lattice
-from hypergrid.execution.orders.orders import CellOrder, make_order
+from hypergrid.execution.orders.orders import CellOrder, Lattice, make_lattice, make_order
 from hypergrid.execution.orders.walk import WalkSettings
+from hypergrid.execution.planning.costs import Meter
 from hypergrid.execution.planning.dependencies import Times
-from hypergrid.execution.planning.measured import Meter
 from hypergrid.execution.planning.plan import REFINING_BLOCKS, Plan
 from hypergrid.execution.running.evaluate import Evaluator
 from hypergrid.execution.running.run import Frame, Outcome, Places, RunProgress

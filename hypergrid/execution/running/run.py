@@ -1,4 +1,4 @@
-"""Runs: compute the blocks of a plan in sequence into the arrays of the result."""
+"""Runs: compute the blocks of a plan in sequence into the arrays of the result, or only its diagnostics."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,20 +8,23 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.core.errors import InvalidQuery, NotFound
-from hypergrid.execution.diagnostics.missing_values import Tally
+from hypergrid.core.errors import InvalidQuery, NotFound, TooLarge
+from hypergrid.core.times import SECOND_NS
+from hypergrid.execution.diagnostics import Tally
 from hypergrid.execution.operators.cells import Cells
-from hypergrid.execution.orders.estimate import complete
 from hypergrid.execution.orders.orders import ORDERS, FixedOrder, Order, raster
-from hypergrid.execution.planning.dependencies import Times, first_and_last_boxes
-from hypergrid.execution.planning.measured import Meter
-from hypergrid.execution.planning.plan import Plan
-from hypergrid.execution.planning.strategy import Strategy, list_materialised, pulled
-from hypergrid.execution.running.buffer_pool import allocate
-from hypergrid.execution.running.buffers import Buffers
+from hypergrid.execution.orders.walk import complete
+from hypergrid.execution.planning.costs import Meter
+from hypergrid.execution.planning.dependencies import Buffers, Times, first_and_last_boxes
+from hypergrid.execution.planning.plan import Plan, free_bytes
+from hypergrid.execution.planning.strategy import Strategy, count_at_stations, list_materialised, pulled
 from hypergrid.execution.running.evaluate import Evaluator
-from hypergrid.execution.running.materialise import materialise
-from hypergrid.perspective import Perspective
+from hypergrid.execution.running.mean_errors import find_correlation
+from hypergrid.execution.running.result_cache import allocate
+from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.uncertainty.simulate import simulate_given
+from hypergrid.perspective import Interpolate, Perspective
+from hypergrid.perspective.build.uncertainty_spec import Memory, split_aggregates
 from hypergrid.topology import Bands, Grid, Points, SeriesAxis, ZoneCells
 
 Places = NDArray[np.intp] | slice
@@ -125,8 +128,7 @@ def _put_counts(
         if whole.shape[1] == 1 and np.array_equal(whole, block):
             return whole
     if whole is None or whole.shape[1] == 1:
-        start = 0 if whole is None else whole
-        whole = np.broadcast_to(start, shape).astype(np.int64)
+        whole = np.broadcast_to(0 if whole is None else whole, shape).astype(np.int64)
     whole[:, places] = block
     return whole
 
@@ -356,3 +358,154 @@ def make_buffers(surface: Perspective, strategy: Strategy, boxes: list[Times], *
         if (again or for_all_places or asked.get(item.token, 0) > 1) and item.token not in held:
             worth.add(item.token)
     return Buffers(surface, last, frozenset(worth))
+
+
+def collect_diagnostics(plan: Plan) -> Outcome:
+    """Collect the diagnostics of a plan without arrays: notes, marks, unused readings, correlation.
+
+    Perspectives at the stations are computed as a whole, since readings are left out and stations report there; on a
+    grid only notes on its cells are collected: those extrapolated, with too few stations near, or without covariates.
+    """
+    evaluator, surface = Evaluator(), plan.surface
+    materialise(evaluator, surface, count_at_stations(surface), block_cells=plan.block_cells)
+    if isinstance(surface.topology.space, SeriesAxis):
+        evaluator.block(surface, np.arange(surface.topology.space.count))
+    for node in surface.list_chain():
+        if not isinstance(node.topology.space, SeriesAxis):
+            for cells in _split_blocks(node.topology.space.count, plan.block_cells):
+                evaluator.collect_notes(node, cells)
+    below, aggregates = split_aggregates(surface)
+    if isinstance(below.operator, Interpolate) and below.operator.variance and aggregates:
+        errors = evaluator.get_mean_errors(below, below.operator, aggregates)
+        if errors is not None:
+            for cells in _split_blocks(surface.topology.space.count, plan.block_cells):
+                errors.make_regions(cells)
+            evaluator.note_errors(errors)
+    return Outcome(
+        np.empty((0, 0)), left_out=evaluator.left_out, notes=evaluator.diagnostics.notes,
+        correlation=evaluator.correlation,
+        extrapolated=evaluator.diagnostics.extrapolated.get(surface.topology.space.token()),
+    )  # fmt: skip
+
+
+def _split_blocks(count: int, size: int) -> list[np.ndarray[tuple[int], np.dtype[np.intp]]]:
+    return [np.arange(start, min(start + size, count), dtype=np.intp) for start in range(0, count, size)]
+
+
+def materialise(evaluator: Evaluator, surface: Perspective, k: int, *, block_cells: int) -> None:
+    """Compute and cache what hybrid-k materialises below the surface; evict what is not needed later.
+
+    The surface itself is the result of a run and is not cached.
+    """
+    steps = [item for item in list_materialised(surface, k) if item.token != surface.token]
+    later = [item for item in surface.list_chain() if item.token not in {step.token for step in steps}]
+    for number, node in enumerate(steps):
+        if isinstance(node.topology.space, SeriesAxis):
+            evaluator.materialise_stations(node)
+        else:
+            for _ in hold_blocks(evaluator, node, block_cells):
+                pass
+        wanted = {source.token for item in (*steps[number + 1 :], *later) for source in item.sources}
+        for item in steps[: number + 1]:
+            if item.token not in wanted:
+                evaluator.drop(item)
+
+
+def hold_blocks(evaluator: Evaluator, node: Perspective, block_cells: int) -> Iterator[None]:
+    """Compute and cache a perspective on a grid; yield after each block of places."""
+    shape = (node.topology.time.count, node.topology.space.count)
+    value = np.empty(shape)
+    count: NDArray[np.int64] | None = None
+    possible: NDArray[np.int64] | None = None
+    for start in range(0, shape[1], block_cells):
+        places = slice(start, min(start + block_cells, shape[1]))
+        block = evaluator.block(node, np.arange(places.start, places.stop))
+        value[:, places] = block.value
+        count = _put_counts(count, places, block.count, shape)
+        possible = _put_counts(possible, places, block.possible, shape)
+        yield
+    if count is None or possible is None:
+        raise TypeError("a perspective has at least one place")
+    evaluator.hold(node, Cells(value, count, possible))
+
+
+Floats = NDArray[np.float64]
+
+
+def simulate(plan: Plan, *, count: int, generator: np.random.Generator, memory: Memory) -> Floats:
+    """Simulate realisations of a surface, shape (count, time, rows, columns), NaN where missing.
+
+    Parameters
+    ----------
+    plan
+        Plan of a query that ends with an interpolation.
+    count
+        Number of realisations.
+    generator
+        Random number generator.
+    memory
+        Correlation between slices; not needed for a single slice.
+
+    Raises
+    ------
+    InvalidQuery
+        The query does not end with kriging from all stations, or has several slices of unknown correlation.
+    TooLarge
+        Too many places, or realisations that do not fit in half of the free memory.
+    """
+    surface = plan.surface
+    operator, topology = surface.operator, surface.topology
+    if not isinstance(operator, Interpolate):
+        raise InvalidQuery(
+            "simulate needs a query whose last step is interpolate; aggregate its realisations afterwards"
+        )
+    # Values exist twice: as simulated, and in the result.
+    needed, allowed = 2 * 8 * max(count, 1) * topology.count, free_bytes() // 2
+    if needed > allowed:
+        remedy = "ask for fewer realisations, slices or cells"
+        raise TooLarge("simulate", "bytes of memory", needed, allowed, remedy)
+    field, targets, known = Evaluator().get_interpolation(surface, operator, np.arange(topology.space.count))
+    if not isinstance(field, KrigingField):
+        raise InvalidQuery(
+            f"simulate needs kriging from all stations, of which some report; {operator.method} with these parameters "
+            "is not that: leave neighbours, radius_m, octants and trend out"
+        )
+    if field.is_assumed:
+        raise InvalidQuery(
+            "simulate needs a variogram; none can be fitted to these values (too few stations, or all values of each "
+            "slice are equal): give one, variogram={…}, or a longer time"
+        )
+    corners = topology.time.corners
+    times_s = (corners - corners[0]) / SECOND_NS
+    correlation = find_correlation(field, times_s, memory=memory)
+    if len(times_s) > 1 and len(correlation.between) > 1:
+        why = "; ".join(correlation.notes) or "none was given"
+        raise InvalidQuery(
+            f"simulate needs correlation_time for a surface of {len(times_s)} time cells ({why}): a duration such as "
+            "'6h', or '0s' where only single time cells will be looked at"
+        )
+    stations, mean = field.system.stations, field.mean
+    model, drift = field.system.model, field.system.drift.drift
+
+    def krige(read: Floats) -> Floats:
+        # Add a known mean before and subtract it after: the simulated values have none.
+        return (
+            KrigingField(stations, read + mean, model=model, drift=drift, label=operator.method).estimate(targets)
+            - mean
+        )
+
+    made = simulate_given(
+        stations,
+        np.where(field.present, field.complete, np.nan),
+        targets,
+        model=model,
+        estimate=field.estimate(targets),
+        krige=krige,
+        times_s=times_s,
+        count=count,
+        generator=generator,
+        correlation=correlation.between[0],
+    )
+    result = np.full((count, topology.time.count, len(known)), np.nan)
+    result[:, :, known] = made
+    return result.reshape(count, *topology.shape)

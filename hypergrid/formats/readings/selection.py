@@ -86,8 +86,7 @@ class SelectedReadings:
         ):  # fmt: skip
             for name in wanted:
                 if name not in existing:
-                    unknown = NotFound.among(kind, name, existing)
-                    raise unknown
+                    raise NotFound.among(kind, name, existing)
         if not self.kinds:
             raise NotFound(
                 f"nothing to export: no series of {', '.join(selection.variables) or 'any variable'}"

@@ -10,12 +10,12 @@ import numpy as np
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import SECOND_NS, format_duration
 from hypergrid.core.units import is_amount
-from hypergrid.perspective.build.timestamps import are_instants
+from hypergrid.perspective.build.restrict import are_instants
 from hypergrid.perspective.functions.aggregates import AggregateRow
-from hypergrid.perspective.sources.interval_spans import has_intervals
-from hypergrid.perspective.tree.operators import Aggregate, Base, Call, Convert
-from hypergrid.perspective.tree.perspective import Perspective
+from hypergrid.perspective.sources.array_source import has_intervals
+from hypergrid.perspective.tree import Aggregate, Base, Call, Convert, InterpolateInTime, Perspective, Recur
 from hypergrid.topology import Bins, Instants, Regular, SeriesAxis, TimeAxis
+from hypergrid.topology.axes import AGREEMENT
 
 
 def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], node: Perspective) -> None:
@@ -315,3 +315,107 @@ def _refuse_no_counter(row: AggregateRow, node: Perspective) -> None:
             f"{row.name} needs the readings of an ever-growing counter, such as rain in 'mm'; got values in "
             f"{node.unit!r}, which cannot be amassed; use mean, or trend"
         )
+
+
+# Overlapping values: intervals longer than the step, which no aggregate separates. Aggregates of readings tile
+# overlapping intervals (`execution/operators/intervals.py`), but interpolated values are cells and windows
+# overlap as cells, so a sum over them would count the same amount several times.
+
+
+@dataclass(frozen=True)
+class _ValueOverlap:
+    """Values whose intervals are longer than their step."""
+
+    kind: str
+    """Statistic of the stations ("total", "mean", "max", "min"), or "window" of an aggregate."""
+    length_ns: int
+    step_ns: int
+
+    @property
+    def times(self) -> int:
+        """Maximum number of values that contain an instant."""
+        return -(-self.length_ns // self.step_ns)
+
+    def describe(self) -> str:
+        length, step = (format_duration(round(ns / SECOND_NS) * SECOND_NS) for ns in (self.length_ns, self.step_ns))
+        return f"windows of {length}, one every {step}" if self.kind == "window" else (
+            f"{self.kind} values over {length} each, in steps of {step}"
+        )  # fmt: skip
+
+    def remedy(self) -> str:
+        if self.kind == "window":
+            return "take windows whose step is their length, or aggregate the readings themselves"
+        return "aggregate before interpolating: the readings themselves are taken one after the other"
+
+
+def refuse_overlapping(row: AggregateRow, node: Perspective) -> None:
+    """Refuse a sum over time that would count the same amounts repeatedly.
+
+    Raises
+    ------
+    InvalidQuery
+        Totals longer than the step at which they were interpolated, or overlapping windows.
+    """
+    overlap = _find_overlap(node) if row.weigh == "share" else None
+    if overlap is not None and overlap.kind in ("total", "window"):
+        raise InvalidQuery(
+            f"a {row.name} over {overlap.describe()}, would hold the same up to {overlap.times} times; "
+            f"{overlap.remedy()}"
+        )
+
+
+def describe_overlap(node: Perspective) -> str:
+    """Explain the effect of overlapping values on an aggregate; empty if there is none."""
+    operator = node.operator
+    if not isinstance(operator, Aggregate) or "time" not in operator.dimensions or operator.row.repeatable:
+        return ""
+    overlap = _find_overlap(node.source)
+    if overlap is None:
+        return ""
+    # Which slices of an archive have a reading is known only after reading.
+    counts = "counts" if overlap.kind == "window" else "may count"
+    return (
+        f"the {operator.function} is over {overlap.describe()}, which is longer than the step: an instant {counts} in "
+        f"up to {overlap.times} of them, and those at the edges of a cell reach beyond it; {overlap.remedy()}"
+    )
+
+
+def _find_overlap(node: Perspective) -> _ValueOverlap | None:
+    """Return how values overlap in time; None if they do not or are tiled."""
+    if node.holds_readings or has_intervals(node.topology.time, node.topology.space):
+        return None
+    return _find_overlap_below(node)
+
+
+def _find_overlap_below(node: Perspective) -> _ValueOverlap | None:
+    operator, time, space = node.operator, node.topology.time, node.topology.space
+    if isinstance(operator, Aggregate) and "time" in operator.dimensions:
+        if isinstance(time, Regular) and time.length > time.step:
+            return _ValueOverlap("window", time.length, time.step)
+        return None
+    if isinstance(operator, InterpolateInTime | Recur):
+        return None
+    if isinstance(operator, Base):
+        return _find_series_overlap(space, _find_step_ns(time)) if isinstance(space, SeriesAxis) else None
+    overlaps = [overlap for overlap in map(_find_overlap_below, node.sources) if overlap is not None]
+    # Overlaps that falsify a sum come first.
+    return max(overlaps, key=lambda overlap: (overlap.kind in ("total", "window"), overlap.times), default=None)
+
+
+def _find_series_overlap(axis: SeriesAxis, step_ns: int) -> _ValueOverlap | None:
+    lengths = [(round(item.interval_s * SECOND_NS), item.statistic) for item in axis.series]
+    # An interval equals the spacing within this tolerance.
+    longer = [(kind == "total", length, kind) for length, kind in lengths if length * (1 - AGREEMENT) > step_ns]
+    held = [candidate for candidate in longer if candidate[2] != "sample"]
+    if not held or not step_ns:
+        return None
+    _, length, kind = max(held)
+    return _ValueOverlap(kind, length, step_ns)
+
+
+def _find_step_ns(time: TimeAxis) -> int:
+    """Return the slice length or median spacing of a base's values [ns]; 0 for one."""
+    if isinstance(time, Regular):
+        return time.step
+    several = isinstance(time, Instants) and time.count > 1
+    return round(float(np.median(np.diff(time.corners)))) if several else 0

@@ -9,9 +9,9 @@ import numpy as np
 
 from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.core.parameters import bind
-from hypergrid.core.times import SECOND_NS, Window, format_duration, format_instant, parse_instant
+from hypergrid.core.times import SECOND_NS, Window, format_duration, format_instant, parse_duration, parse_instant
 from hypergrid.core.units import parse_number
-from hypergrid.interpolation import Variogram
+from hypergrid.interpolation import Variogram, method_in_time
 from hypergrid.interpolation.methods.detrended import refuse_variance
 from hypergrid.interpolation.methods.station_selection import PARAMETERS as SELECTION
 from hypergrid.interpolation.methods.station_selection import parse_selection
@@ -24,13 +24,18 @@ from hypergrid.perspective.build.aggregate_checks import (
     find_longest_interval_ns,
     refuse_directions,
     refuse_odd_totals,
+    refuse_overlapping,
 )
-from hypergrid.perspective.build.data_sources import refuse_overlapping
-from hypergrid.perspective.build.instants import interpolate_in_time
+from hypergrid.perspective.build.data_sources import PlanMemo, format_step, make_base_key
 from hypergrid.perspective.build.merge_step import check_sources, merge
-from hypergrid.perspective.build.plan_memo import PlanMemo, format_step, make_base_key
 from hypergrid.perspective.build.recipes import expand_recipes
-from hypergrid.perspective.build.restrict import narrow_source, widen_readings
+from hypergrid.perspective.build.restrict import (
+    INSTANT_NS,
+    describe_interval_values,
+    narrow_source,
+    restrict,
+    widen_readings,
+)
 from hypergrid.perspective.build.station_projection import GridDistance, measure_grid_distance, place_stations
 from hypergrid.perspective.build.uncertainty_spec import Memory, check_variance, parse_memory
 from hypergrid.perspective.build.vertical import (
@@ -41,16 +46,25 @@ from hypergrid.perspective.build.vertical import (
     refuse_moved,
 )
 from hypergrid.perspective.functions.aggregates import AGGREGATES, AggregateRow
-from hypergrid.perspective.functions.merges import MERGES
-from hypergrid.perspective.functions.rows import CONVERTS
-from hypergrid.perspective.sources.interval_spans import find_span, find_start_window, has_intervals
-from hypergrid.perspective.spec.cell_specs import make_space_cells, make_time_cells
+from hypergrid.perspective.functions.rows import CONVERTS, MERGES
+from hypergrid.perspective.sources.array_source import find_span, find_start_window, has_intervals
+from hypergrid.perspective.spec.cell_specs import has_same_cells, is_periodic, make_space_cells, make_time_cells
 from hypergrid.perspective.spec.query_spec import GRID_KEYS, QuerySpec, Step
-from hypergrid.perspective.spec.time_specs import has_same_cells, is_periodic
-from hypergrid.perspective.tree.operators import Aggregate, Base, Call, Convert, Interpolate, Source
-from hypergrid.perspective.tree.perspective import Clip, Perspective, Surface
+from hypergrid.perspective.tree import (
+    Aggregate,
+    Base,
+    Call,
+    Clip,
+    Convert,
+    Interpolate,
+    InterpolateInTime,
+    Perspective,
+    Source,
+    Surface,
+)
 from hypergrid.topology import (  # fmt: skip
     Bands,
+    Bins,
     Grid,
     Instants,
     Periodic,
@@ -61,6 +75,7 @@ from hypergrid.topology import (  # fmt: skip
     TimeAxis,
     Topology,
     ZoneCells,
+    align_axis,
     axes_of,
     cells_from_json,
     describe_levels,
@@ -628,5 +643,81 @@ def _find_range(axis: TimeAxis, bounds: tuple[int, int] | None) -> slice:
     if stop <= first:
         raise InvalidQuery(
             f"the clip along {axis.name!r} selects no cell; the surface has {axis.count} cells, none starts inside it"
+        )
+    return slice(first, stop)
+
+
+def interpolate_in_time(step: Step, node: Perspective, window: Window | None) -> Perspective:
+    """Build the perspective of the instants.
+
+    Instants are whole multiples of the step since midnight UTC, the first and last chosen as for the cells of an
+    aggregate.
+
+    Parameters
+    ----------
+    step
+        An interpolation with `time`.
+    node
+        Station readings, or time cells of stations.
+    window
+        Window of wanted instants; readings around it are still used. None: all instants.
+
+    Raises
+    ------
+    HyperGridError
+        A source without instantaneous values, an unknown method, parameter or duration, or no maximum gap for series
+        with an unknown interval.
+    """
+    space, time = node.topology.space, node.topology.time
+    row = method_in_time(step.name)
+    if not isinstance(space, SeriesAxis):
+        kind = {Bands: "made of bands", Points: "at points"}.get(type(space), "a grid")
+        raise InvalidQuery(f"its source is {kind}; interpolate in time first, station by station, and then in space")
+    if isinstance(time, Periodic):
+        raise InvalidQuery(
+            f"its source has cells of {time.describe()}, which come again and again: there is no instant between them"
+        )
+    whole = describe_interval_values(node)
+    if whole is not None:
+        raise InvalidQuery(
+            f"its source holds {whole}, which belong to intervals and have no value at an instant between them; "
+            "use a mean or samples, or an aggregate over longer time cells"
+        )
+    length_ns = parse_duration(dict(step.cells)["time"])
+    given = row.parse(bind(row.name, row.parameters, dict(step.params), variable_unit=node.unit))
+    gap_ns: int | None = given["max_gap_ns"]
+    if gap_ns is None and not node.holds_readings:
+        if isinstance(time, Regular):
+            gap_ns = row.gap_of(time.step)
+        elif isinstance(time, Bins):
+            # The largest spacing, so that consecutive cells never form a gap.
+            gap_ns = row.gap_of(int(max(np.diff(time.starts).max(initial=0), time.lengths.max())))
+    if gap_ns is None:
+        _refuse_unknown(space)
+    operator = InterpolateInTime(row.name, gap_ns)
+    # Cells of one nanosecond, so that an hourly mean and an instant are never confused.
+    instants = align_axis("time", time.origin, time.stop, step=length_ns, length=INSTANT_NS, quantum="ns")
+    made = Perspective((node,), Topology(instants, space), operator, node.unit)
+    return made if window is None else restrict(made, _find_inside(instants, window))
+
+
+def _refuse_unknown(space: SeriesAxis) -> None:
+    """Refuse series with an unknown interval: their maximum gap cannot be derived."""
+    unknown = [series.station for series in space.series if not series.interval_s > 0]
+    if unknown:
+        names = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
+        raise InvalidQuery(
+            f"the interval between readings of {len(unknown)} of {space.count} series is not known ({names}); say how "
+            "long a gap may be filled, for example max_gap='1h'"
+        )
+
+
+def _find_inside(instants: Regular, window: Window) -> slice:
+    first, stop = (-((instants.origin - edge) // instants.step) for edge in (window.start_ns, window.stop_ns))
+    first, stop = max(first, 0), min(stop, instants.count)
+    if first >= stop:
+        raise InvalidQuery(
+            f"none of the instants, one every {format_duration(instants.step)}, lies in "
+            f"{format_instant(window.start_ns)} to {format_instant(window.stop_ns)}; choose a shorter step"
         )
     return slice(first, stop)

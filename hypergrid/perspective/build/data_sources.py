@@ -1,25 +1,84 @@
-"""Sources of questions: archives at the snapshot of each question, and arrays in memory."""
+"""Sources of questions, archives at a snapshot and arrays in memory, and a cache of what plans on them share."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
-
-import numpy as np
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from hypergrid.archive import Archive
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.flags import ACCEPTED_BY_DEFAULT
-from hypergrid.core.times import SECOND_NS, format_duration, parse_instant
-from hypergrid.perspective.build.plan_memo import PlanMemo
-from hypergrid.perspective.functions.aggregates import AggregateRow
+from hypergrid.core.times import parse_instant
 from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.perspective.sources.array_source import ArraySource
-from hypergrid.perspective.sources.interval_spans import has_intervals
 from hypergrid.perspective.spec.query_spec import QuerySpec, Step
-from hypergrid.perspective.tree.operators import Aggregate, Base, InterpolateInTime, Recur
-from hypergrid.perspective.tree.perspective import Perspective
-from hypergrid.topology import Instants, Regular, SeriesAxis, TimeAxis
-from hypergrid.topology.axes import AGREEMENT
+from hypergrid.perspective.tree import Perspective
+from hypergrid.topology import SeriesAxis
+
+MAX_PERMANENT: Final = 4096
+"""Maximum number of entries kept across snapshots; the cache is cleared beyond it."""
+
+
+Kept = TypeVar("Kept")
+
+
+class PlanMemo:
+    """Cache of plan parts; not thread-safe, for use by one building thread."""
+
+    # Hundreds of standing queries are rebuilt at each snapshot. Most of the time went into station tokens and into
+    # placing grids among the stations, which change neither with the slice nor with the query.
+    def __init__(self) -> None:
+        self._snapshot = ""
+        self._made: dict[Hashable, Perspective] = {}
+        self._permanent: dict[Hashable, Any] = {}
+
+    def use_snapshot(self, snapshot: str) -> "PlanMemo":
+        """Evict the entries of other snapshots."""
+        if snapshot != self._snapshot:
+            self._snapshot = snapshot
+            self._made.clear()
+            if len(self._permanent) > MAX_PERMANENT:
+                self._permanent.clear()
+        return self
+
+    def per_snapshot(self, key: Hashable, make: Callable[[], Perspective]) -> Perspective:
+        """Return the perspective cached for a key at this snapshot, making it on a miss."""
+        perspective = self._made.get(key)
+        if perspective is None:
+            perspective = self._made[key] = make()
+        return perspective
+
+    def permanent(self, key: Hashable, make: Callable[[], Kept], *, only: Callable[[Kept], bool] | None = None) -> Kept:
+        """Return the value cached for a key at all snapshots, making it on a miss.
+
+        It is cached if `only` holds for it, or without `only`.
+        """
+        value: Kept | None = self._permanent.get(key)
+        if value is None:
+            value = make()
+            if only is None or only(value):
+                self._permanent[key] = value
+        return value
+
+    def intern(self, stations: SeriesAxis) -> SeriesAxis:
+        """Return one shared object for equal stations."""
+        return self.permanent(("stations", stations.token(), stations.moved), lambda: stations)
+
+
+def format_step(step: Step) -> str:
+    """Serialise a step to text, equal for equal steps."""
+    return json.dumps(step.to_json(), sort_keys=True, default=partial(_refuse, step.name))
+
+
+def _refuse(name: str, value: object) -> object:
+    raise InvalidQuery(f"step {name!r} needs what JSON can hold (text, numbers, lists, mappings); got {value!r}")
+
+
+def make_base_key(question: QuerySpec) -> Hashable:
+    """Return the key of everything the base of a question depends on, except its clip."""
+    return (question.variable, question.snapshot, question.accept_flags, str(question.select), question.as_of)
+
 
 ARRAY: Final = "array:"
 """Prefix of the snapshot of a question about an array; its content token follows."""
@@ -105,107 +164,3 @@ def _pin_step(step: Step, snapshot: str, as_of: str | None) -> Step:
         if step.others
         else step
     )
-
-
-# Overlapping values: intervals longer than the step, which no aggregate separates. Aggregates of readings tile
-# overlapping intervals (`execution/operators/overlapping_intervals.py`), but interpolated values are cells and windows
-# overlap as cells, so a sum over them would count the same amount several times.
-
-
-@dataclass(frozen=True)
-class _ValueOverlap:
-    """Values whose intervals are longer than their step."""
-
-    kind: str
-    """Statistic of the stations ("total", "mean", "max", "min"), or "window" of an aggregate."""
-    length_ns: int
-    step_ns: int
-
-    @property
-    def times(self) -> int:
-        """Maximum number of values that contain an instant."""
-        return -(-self.length_ns // self.step_ns)
-
-    def describe(self) -> str:
-        length, step = (format_duration(round(ns / SECOND_NS) * SECOND_NS) for ns in (self.length_ns, self.step_ns))
-        return f"windows of {length}, one every {step}" if self.kind == "window" else (
-            f"{self.kind} values over {length} each, in steps of {step}"
-        )  # fmt: skip
-
-    def remedy(self) -> str:
-        if self.kind == "window":
-            return "take windows whose step is their length, or aggregate the readings themselves"
-        return "aggregate before interpolating: the readings themselves are taken one after the other"
-
-
-def refuse_overlapping(row: AggregateRow, node: Perspective) -> None:
-    """Refuse a sum over time that would count the same amounts repeatedly.
-
-    Raises
-    ------
-    InvalidQuery
-        Totals longer than the step at which they were interpolated, or overlapping windows.
-    """
-    overlap = _find_overlap(node) if row.weigh == "share" else None
-    if overlap is not None and overlap.kind in ("total", "window"):
-        raise InvalidQuery(
-            f"a {row.name} over {overlap.describe()}, would hold the same up to {overlap.times} times; "
-            f"{overlap.remedy()}"
-        )
-
-
-def describe_overlap(node: Perspective) -> str:
-    """Explain the effect of overlapping values on an aggregate; empty if there is none."""
-    operator = node.operator
-    if not isinstance(operator, Aggregate) or "time" not in operator.dimensions or operator.row.repeatable:
-        return ""
-    overlap = _find_overlap(node.source)
-    if overlap is None:
-        return ""
-    # Which slices of an archive have a reading is known only after reading.
-    counts = "counts" if overlap.kind == "window" else "may count"
-    return (
-        f"the {operator.function} is over {overlap.describe()}, which is longer than the step: an instant {counts} in "
-        f"up to {overlap.times} of them, and those at the edges of a cell reach beyond it; {overlap.remedy()}"
-    )
-
-
-def _find_overlap(node: Perspective) -> _ValueOverlap | None:
-    """Return how values overlap in time; None if they do not or are tiled."""
-    if node.holds_readings or has_intervals(node.topology.time, node.topology.space):
-        return None
-    return _find_overlap_below(node)
-
-
-def _find_overlap_below(node: Perspective) -> _ValueOverlap | None:
-    operator, time, space = node.operator, node.topology.time, node.topology.space
-    if isinstance(operator, Aggregate) and "time" in operator.dimensions:
-        if isinstance(time, Regular) and time.length > time.step:
-            return _ValueOverlap("window", time.length, time.step)
-        return None
-    if isinstance(operator, InterpolateInTime | Recur):
-        return None
-    if isinstance(operator, Base):
-        return _find_series_overlap(space, _find_step_ns(time)) if isinstance(space, SeriesAxis) else None
-    overlaps = [overlap for overlap in map(_find_overlap_below, node.sources) if overlap is not None]
-    # Overlaps that falsify a sum come first.
-    return max(overlaps, key=lambda overlap: (overlap.kind in ("total", "window"), overlap.times), default=None)
-
-
-def _find_series_overlap(axis: SeriesAxis, step_ns: int) -> _ValueOverlap | None:
-    lengths = [(round(item.interval_s * SECOND_NS), item.statistic) for item in axis.series]
-    # An interval equals the spacing within this tolerance.
-    longer = [(kind == "total", length, kind) for length, kind in lengths if length * (1 - AGREEMENT) > step_ns]
-    held = [candidate for candidate in longer if candidate[2] != "sample"]
-    if not held or not step_ns:
-        return None
-    _, length, kind = max(held)
-    return _ValueOverlap(kind, length, step_ns)
-
-
-def _find_step_ns(time: TimeAxis) -> int:
-    """Return the slice length or median spacing of a base's values [ns]; 0 for one."""
-    if isinstance(time, Regular):
-        return time.step
-    several = isinstance(time, Instants) and time.count > 1
-    return round(float(np.median(np.diff(time.corners)))) if several else 0

@@ -10,10 +10,9 @@ from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import format_duration, format_instant
 from hypergrid.core.tokens import token
 from hypergrid.perspective.build.restrict import restrict
-from hypergrid.perspective.functions.merges import MERGES, MergeRow
+from hypergrid.perspective.functions.rows import MERGES, MergeRow
 from hypergrid.perspective.sources.series_selection import find_common_stations
-from hypergrid.perspective.tree.operators import Base, Merge, Recur
-from hypergrid.perspective.tree.perspective import Perspective
+from hypergrid.perspective.tree import Base, Merge, Perspective, Recur
 from hypergrid.topology import (
     Bands,
     Bins,

@@ -17,7 +17,7 @@ from typing import Any, Final
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.interpolation import METHODS
 from hypergrid.perspective.build.data_sources import ARRAY
-from hypergrid.perspective.functions.rows import AGGREGATES
+from hypergrid.perspective.functions.aggregates import AGGREGATES
 from hypergrid.perspective.spec.query_spec import RECIPE, QuerySpec, Step, freeze_items
 
 METHOD: Final = "ordinary_kriging"

@@ -5,8 +5,7 @@ from typing import Literal
 
 from hypergrid.core.errors import InvalidQuery, InvalidTime
 from hypergrid.core.times import SECOND_NS, parse_duration
-from hypergrid.perspective.tree.operators import Aggregate, Interpolate
-from hypergrid.perspective.tree.perspective import Perspective
+from hypergrid.perspective.tree import Aggregate, Interpolate, Perspective
 
 Memory = float | Literal["estimate"] | None
 """E-folding time of errors between slices [s], "estimate" to infer it from readings, or None if unknown."""

@@ -9,8 +9,7 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.readings import Series
 from hypergrid.interpolation.solvers.trend import ELEVATION
 from hypergrid.layers.layer import Layer
-from hypergrid.perspective.tree.operators import Source
-from hypergrid.perspective.tree.perspective import Perspective
+from hypergrid.perspective.tree import Perspective, Source
 from hypergrid.topology import PER_UNIT, Bands, Grid, Levels, SeriesAxis, describe_levels, levels
 
 FAR_M: Final = 5_000.0

@@ -11,9 +11,8 @@ from typing import Any, Final
 from hypergrid.core.parameters import Parameter
 from hypergrid.interpolation import METHODS
 from hypergrid.perspective.functions.aggregates import AGGREGATES, AggregateRow
-from hypergrid.perspective.functions.merges import MERGES, MergeRow
-from hypergrid.perspective.functions.rows import CONVERTS
-from hypergrid.perspective.functions.user_function_identity import FUNCTION_IDENTITIES
+from hypergrid.perspective.functions.rows import CONVERTS, MERGES, MergeRow
+from hypergrid.perspective.functions.user_function_calls import FUNCTION_IDENTITIES
 
 TABLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "convert": CONVERTS, "aggregate": AGGREGATES, "merge": MERGES, "interpolate": METHODS,

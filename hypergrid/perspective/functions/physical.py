@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery, InvalidUnit
 from hypergrid.core.parameters import Parameter
 from hypergrid.core.units import DIMENSIONLESS_TEXT
-from hypergrid.perspective.functions.merges import MERGES, MergeRow, make_formula_unit
-from hypergrid.perspective.functions.rows import CONVERTS, CellPlaces, ConvertRow
+from hypergrid.perspective.functions.rows import CONVERTS, MERGES, CellPlaces, ConvertRow, MergeRow, make_formula_unit
 from hypergrid.physics import moisture, sun, wind
 
 Floats = NDArray[np.float64]

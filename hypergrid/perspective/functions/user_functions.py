@@ -26,13 +26,15 @@ from hypergrid.core.parameters import Kind as ParameterKind
 from hypergrid.core.parameters import Parameter
 from hypergrid.core.registry import Registry
 from hypergrid.core.units import check_unit, convert
-from hypergrid.perspective.functions.merges import MERGES, MergeRow, make_formula_unit
-from hypergrid.perspective.functions.rows import AGGREGATES, CONVERTS, AggregateRow, ConvertRow
-from hypergrid.perspective.functions.user_function_calls import call_all_cells, call_by_cell, call_elementwise
-from hypergrid.perspective.functions.user_function_identity import (
+from hypergrid.perspective.functions.aggregates import AGGREGATES, AggregateRow
+from hypergrid.perspective.functions.rows import CONVERTS, MERGES, ConvertRow, MergeRow, make_formula_unit
+from hypergrid.perspective.functions.user_function_calls import (
     FUNCTION_IDENTITIES,
     FunctionIdentity,
     Kind,
+    call_all_cells,
+    call_by_cell,
+    call_elementwise,
     read_source_text,
     unwrap_function,
 )

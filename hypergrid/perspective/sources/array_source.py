@@ -17,9 +17,8 @@ from hypergrid.core.times import FIRST_YEAR, LAST_YEAR, SECOND_NS, Window
 from hypergrid.core.tokens import token
 from hypergrid.core.units import KNOWN_VARIABLES, Variable, check_unit, convert, counter_fault
 from hypergrid.layers.layer import Layer, make_layer
-from hypergrid.perspective.sources.interval_spans import find_before_ns, find_span
 from hypergrid.perspective.sources.series_selection import Select, select_series
-from hypergrid.topology import Instants, SeriesAxis, usual_spacing_ns
+from hypergrid.topology import Instants, SeriesAxis, Space, TimeAxis, usual_spacing_ns
 from hypergrid.topology.space import System
 
 
@@ -478,3 +477,50 @@ def _read_words(
     if wrong:
         raise InvalidQuery(f"the coordinate {name!r} of hg.base needs {', '.join(known)}; got {wrong[0]!r}")
     return words
+
+
+Integers = NDArray[np.int64]
+
+
+def has_intervals(time: TimeAxis, space: Space) -> bool:
+    """Return whether values belong to intervals of an array at its stations.
+
+    An aggregate over time assigns these by interval start, like archive readings.
+    """
+    if not isinstance(time, Instants) or not isinstance(space, SeriesAxis):
+        return False
+    return any(item.statistic != "sample" for item in space.series)
+
+
+def find_before_ns(axis: SeriesAxis) -> Integers:
+    """Return the time from interval start to stamp of each series [ns], shape (series,)."""
+    return np.array([length if stamp == "end" else 0 for length, stamp in _list_intervals(axis)], dtype=np.int64)
+
+
+def find_after_ns(axis: SeriesAxis) -> Integers:
+    """Return the time from stamp to interval end of each series [ns], shape (series,).
+
+    It is 1 for samples.
+    """
+    ends = [0 if stamp == "end" and length else max(length, 1) for length, stamp in _list_intervals(axis)]
+    return np.array(ends, dtype=np.int64)
+
+
+def _list_intervals(axis: SeriesAxis) -> list[tuple[int, str]]:
+    """Return the interval length [ns], 0 for samples, and the stamp of each series."""
+    return [
+        (0 if item.statistic == "sample" else round(item.interval_s * SECOND_NS), item.stamp) for item in axis.series
+    ]
+
+
+def find_span(times_ns: Integers, axis: SeriesAxis) -> Window:
+    """Return the window from the first interval's start to the last one's end."""
+    return Window(
+        int(times_ns[0]) - int(find_before_ns(axis).max()), int(times_ns[-1]) + int(find_after_ns(axis).max())
+    )
+
+
+def find_start_window(times_ns: Integers, axis: SeriesAxis) -> Window:
+    """Return the window of interval starts, up to just after the last one."""
+    before = find_before_ns(axis)
+    return Window(int(times_ns[0]) - int(before.max()), int(times_ns[-1]) - int(before.min()) + 1)

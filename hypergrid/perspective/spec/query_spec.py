@@ -11,8 +11,8 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.flags import ACCEPTED_BY_DEFAULT, MEANINGS
 from hypergrid.core.times import format_instant, parse_instant
 from hypergrid.interpolation import Variogram, method_over
-from hypergrid.perspective.functions.merges import MERGES
-from hypergrid.perspective.functions.rows import AGGREGATES, CONVERTS
+from hypergrid.perspective.functions.aggregates import AGGREGATES
+from hypergrid.perspective.functions.rows import CONVERTS, MERGES
 
 Operation = Literal["convert", "aggregate", "interpolate", "merge"]
 

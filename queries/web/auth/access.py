@@ -1,20 +1,25 @@
-"""Identification of callers: access keys, browser sessions, and anonymous requests."""
+"""Identification of callers by access keys and browser sessions, and the audit log of their changes."""
 
 import base64
+import errno
 import hashlib
 import hmac
+import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Literal
 
+from hypergrid.archive.disk.row_checksums import format_checked_line
 from hypergrid.core.errors import HyperGridError
-from hypergrid.core.times import SECOND_NS
+from hypergrid.core.times import SECOND_NS, format_instant
 from queries.jobs.admission import Asker, Limits
 from queries.web.auth.keys import BadKey, Key, KeyStore, Scope
 
 COOKIE: Final = "hypergrid_session"
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 MOST_SESSIONS: Final = 1000
 """Sessions remembered in total; the oldest is dropped first."""
 # Repeated logins with one key must not end the sessions of others.
@@ -68,7 +73,7 @@ class Rules:
     """Whether callers without a key may read."""
     session_s: int = 12 * 3600
     """Lifetime of a browser session [s]."""
-    names: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
+    names: tuple[str, ...] = LOOPBACK
     """Host names that the server answers to."""
     origins: tuple[str, ...] = ()
     """Origins of other sites whose pages may send requests, with a key."""
@@ -234,3 +239,48 @@ def _password(encoded: str) -> str:
 def _digest(value: str) -> bytes:
     # Header values may contain bytes that are not UTF-8.
     return hashlib.sha256(value.encode("utf-8", "surrogateescape")).digest()
+
+
+AUDIT_FILE: Final = "audit.jsonl"
+
+
+class Audit:
+    """Appends changes to one file of JSON lines, created readable only by its owner.
+
+    Each line begins with a checksum of the rest; lines of older versions have none.
+
+    Parameters
+    ----------
+    path
+        The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def note(self, *, now_ns: int, label: str, what: str, **more: str | int) -> None:
+        """Append an action as one line.
+
+        Raises
+        ------
+        OSError
+            The file cannot be written.
+        """
+        line = format_checked_line({"time": format_instant(now_ns), "who": label, "what": what, **more})
+        data = f"{line}\n".encode("ascii")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            # A single write in append mode, so that lines of several processes never mix.
+            written = os.write(handle, data)
+            if written < len(data):
+                # A full disk took only a part: truncate it, as the next line must start on its own.
+                os.ftruncate(handle, os.lseek(handle, 0, os.SEEK_CUR) - written)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+        except OSError:
+            # If the first line did not fit, remove the file: an empty one would count as a log that was emptied.
+            if not os.fstat(handle).st_size:
+                self.path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(handle)

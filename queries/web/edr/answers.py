@@ -15,14 +15,12 @@ from hypergrid.core.errors import TooLarge
 from hypergrid.formats.covjson import MEDIA_TYPE, make_collection, point_series, result_json, time_axis
 from hypergrid.formats.readings import make_coverages, make_parameters
 from hypergrid.formats.results import FORMATS, to_bytes
-from queries.snapshots.file_names import readings_name, surface_name
 from queries.snapshots.readings import FORMATS as READING_FORMATS
-from queries.web.edr.metadata import parameters_of
+from queries.web.edr.metadata import Json, parameters_of
 from queries.web.edr.stations import ReadingsAnswer, StationsCollection
 from queries.web.edr.surfaces import SurfaceCollection
-from queries.web.responses.files import attachment, file_response
+from queries.web.responses.files import attachment, file_response, readings_name, surface_name
 
-Json = dict[str, Any]
 _FILES: Final[Mapping[str, str]] = {"NetCDF": "netcdf", "CSV": "csv"}
 """File formats by their EDR names."""
 GEOJSON: Final = "application/geo+json"
@@ -76,8 +74,8 @@ def check_features(form: str, values: int) -> None:
         The message has both numbers.
     """
     if form == "GeoJSON" and values > MOST_FEATURES:
-        label, remedy = "the answer in GeoJSON", "ask for f=CoverageJSON, f=CSV or f=NetCDF"
-        raise TooLarge(label, "values", values, MOST_FEATURES, remedy)
+        remedy = "ask for f=CoverageJSON, f=CSV or f=NetCDF"
+        raise TooLarge("the answer in GeoJSON", "values", values, MOST_FEATURES, remedy)
 
 
 def map_response(

@@ -12,7 +12,7 @@ from hypergrid.core.lru_cache import LruCache
 from hypergrid.core.tokens import token
 from hypergrid.query import OpenArchive, open_archive
 from queries.snapshots.catalogue import Catalogue
-from queries.snapshots.extents import SeriesExtents
+from queries.snapshots.latest import SeriesExtents
 from queries.web.edr.metadata import Collection
 from queries.web.edr.stations import ID, StationsCollection
 from queries.web.edr.surfaces import collection_of

@@ -9,8 +9,7 @@ from hypergrid.core.times import Window, format_timestamp
 from hypergrid.formats.covjson import MEDIA_TYPE, STANDARD_NAMES, UCUM, to_ucum
 from hypergrid.formats.readings import SeriesKind, describe_measurement
 from hypergrid.topology import Regular
-from queries.web.edr.asked import CRS, FORMATS, ITEM_FORMATS, ExtentFilter
-from queries.web.edr.ranges import Ranges
+from queries.web.edr.asked import CRS, FORMATS, ITEM_FORMATS, ExtentFilter, Ranges
 from queries.web.edr.stations import NEAREST_M, StationsCollection
 from queries.web.edr.surfaces import SurfaceCollection, cell_bounds
 

@@ -1,4 +1,4 @@
-"""EDR routes below `/edr`; each query also at a collection's instances, the snapshots."""
+"""EDR routes below `/edr`, each query also at an instance (a snapshot), and their OpenAPI description."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -13,13 +13,18 @@ from fastapi.routing import APIRoute
 
 from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.core.times import format_timestamp
+from hypergrid.formats.covjson import MEDIA_TYPE
 from hypergrid.topology.wkt import Region
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
-from queries.web.edr import answers, description, metadata
+from queries.web.edr import answers, metadata
 from queries.web.edr.asked import (
+    CRS,
+    FORMATS,
     ITEM_FORMATS,
+    JSON,
     EdrParams,
+    Ranges,
     read_area,
     read_box,
     read_cube,
@@ -30,20 +35,143 @@ from queries.web.edr.asked import (
     refuse_unknown,
 )
 from queries.web.edr.collections import PREFIX, Collections
-from queries.web.edr.metadata import Collection
-from queries.web.edr.ranges import Ranges
+from queries.web.edr.metadata import Collection, Json
 from queries.web.edr.stations import StationsCollection
 from queries.web.edr.surfaces import SurfaceCollection, select_cells
 from queries.web.responses.etags import entity_tag, etag_headers, not_modified_response
 from queries.web.responses.problems import problem_of, response_of
 from queries.web.responses.waiting import compute_dataset
 
+
+def _parameter(name: str, text: str, schema: Json, *, required: bool = False) -> Json:
+    return {"name": name, "in": "query", "required": required, "description": text, "schema": schema}
+
+
+def _form(*forms: str) -> Json:
+    text = "the form of the answer, in upper or lower case" + (f"; {JSON} is {forms[0]}" if len(forms) > 1 else "")
+    return _parameter("f", text, {"type": "string", "enum": list(forms), "default": forms[0]})
+
+
+_TEXT: Final[Json] = {"type": "string"}
+_COMMON: Final = (
+    _parameter(
+        "datetime",
+        "an instant, an interval a/b, ../b or a/.., a list with commas, or R5/start/PT1H; a day (2007-10-01), a month "
+        "(2007-10) or a year is all of it",
+        _TEXT,
+    ),
+    _parameter("parameter-name", "names with commas between; all where absent", _TEXT),
+    _parameter(
+        "crs", "the coordinate reference system of the request and the answer", {"type": "string", "enum": [CRS]}
+    ),
+    _form(*FORMATS, JSON),
+)
+_FEATURES: Final = _form("GeoJSON", JSON)
+_HEIGHT: Final = _parameter("z", "heights above sea level [m]: 2400, 400/2400, a list, or R5/400/500", _TEXT)
+_BOX: Final = "west,south,east,north [degree], with heights west,south,low,east,north,high"
+MOST_INSTANCES: Final = 10
+"""Snapshots on a page of instances, each of which is read."""
+
+
+def _page(text: str) -> tuple[Json, ...]:
+    return (
+        _parameter("limit", f"entries of a page; {text}", {"type": "integer", "minimum": 1}),
+        _parameter("offset", "entries before the page", {"type": "integer", "minimum": 0, "default": 0}),
+    )
+
+
+_PAGE: Final = _page("all where absent")
+_LISTED: Final = (_parameter("bbox", _BOX, _TEXT), *_COMMON[:3], _FEATURES, *_PAGE)
+METADATA: Final[tuple[Json, ...]] = (_form(JSON),)
+"""Parameters of the metadata routes."""
+COLLECTIONS: Final[tuple[Json, ...]] = (_parameter("bbox", _BOX, _TEXT), _COMMON[0], *METADATA, *_PAGE)
+"""Parameters of the list of collections."""
+INSTANCES: Final[tuple[Json, ...]] = (*METADATA, *_page(f"{MOST_INSTANCES} at most"))
+"""Parameters of the list of instances."""
+_LISTS: Final = {"/collections": COLLECTIONS, "/collections/{collection_id}/instances": INSTANCES}
+
+QUERIES: Final[dict[str, tuple[str, tuple[Json, ...]]]] = {
+    "position": (
+        "What is at a POINT or a MULTIPOINT: the nearest stations, or a surface's estimates there",
+        (_parameter("coords", "POINT(lon lat) or MULTIPOINT(…)", _TEXT, required=True), *_COMMON, _HEIGHT),
+    ),
+    "area": (
+        "What lies in a POLYGON or a MULTIPOLYGON: stations, or the cells of a surface whose centre does",
+        (_parameter("coords", "POLYGON((…)) or MULTIPOLYGON(…)", _TEXT, required=True), *_COMMON, _HEIGHT),
+    ),
+    "cube": (
+        "What lies in a box; one whose west is above its east crosses the antimeridian",
+        (_parameter("bbox", _BOX, _TEXT, required=True), *_COMMON, _HEIGHT),
+    ),
+    "locations": ("The stations as features", _LISTED),
+    "items": ("The stations as features", _LISTED),
+    "locations/{item_id}": ("The readings of a station", (*_COMMON, _HEIGHT)),
+    "items/{item_id}": (
+        "A station as a feature; its readings where a time, parameters or another form are asked for",
+        (*_COMMON[:3], _form(*ITEM_FORMATS, JSON), _HEIGHT),
+    ),
+}
+"""Summary and parameters of each query, by path below a collection."""
+_MEDIA: Final = {
+    "data": (MEDIA_TYPE, "application/geo+json", "application/x-netcdf", "text/csv"),
+    "features": ("application/geo+json",),
+    "metadata": ("application/json",),
+}
+_METADATA: Final = {
+    "": "The landing page",
+    "/conformance": "Conformance classes",
+    "/collections": "The stations, and every saved surface",
+    "/collections/{collection_id}": "A collection",
+    "/collections/{collection_id}/instances": "The versions of the archive, newest first",
+    "/collections/{collection_id}/instances/{instance_id}": "A collection at a version of the archive",
+}
+
+
+def media_of(query: str) -> tuple[str, ...]:
+    """List the media types of a query's answers."""
+    return _MEDIA["features" if query in ("locations", "items") else "data"]
+
+
+def describe_api(base: str, network: str) -> Json:
+    """Describe EDR alone in OpenAPI 3.0, as its clients expect."""
+    paths: Json = {}
+    for path, text in _METADATA.items():
+        paths[path or "/"] = {"get": describe_operation(path, text, _LISTS.get(path, METADATA), _MEDIA["metadata"])}
+    for root in ("/collections/{collection_id}", "/collections/{collection_id}/instances/{instance_id}"):
+        for query, (text, parameters) in QUERIES.items():
+            path = f"{root}/{query}"
+            paths[path] = {"get": describe_operation(path, text, parameters, media_of(query))}
+    return {
+        "openapi": "3.0.3",
+        "info": {"title": f"{network}: OGC API - Environmental Data Retrieval", "version": "1.1"},
+        "servers": [{"url": base}],
+        "paths": paths,
+    }
+
+
+def describe_operation(path: str, text: str, parameters: tuple[Json, ...], media: tuple[str, ...]) -> Json:
+    """Describe one operation: path and query parameters, and answers."""
+    inside = [part[1:-1] for part in path.split("/") if part.startswith("{")]
+    named = [{"name": name, "in": "path", "required": True, "schema": _TEXT} for name in inside]
+    problem = {"content": {"application/problem+json": {"schema": {"type": "object"}}}}
+    responses = {
+        "200": {"description": "the answer", "content": {kind: {"schema": {}} for kind in media}},
+        # Only data queries can be empty.
+        **({"204": {"description": "there is no data"}} if parameters and len(media) > 1 else {}),
+        "400": {"description": "a parameter cannot be used", **problem},
+        "404": {"description": "it does not exist", **problem},
+        "413": {"description": "it is too much for one answer", **problem},
+    }
+    name = "-".join(part.strip("{}") for part in path.split("/") if part) or "landing"
+    return {"operationId": name, "summary": text, "parameters": [*named, *parameters], "responses": responses}
+
+
 READERS: Final = 2
 """Threads that read readings concurrently."""
 _COLLECTION: Final = "/collections/{collection_id}"
-_OF_COLLECTIONS: Final = {"parameters": list(description.COLLECTIONS)}
-_OF_METADATA: Final = {"parameters": list(description.METADATA)}
-_OF_INSTANCES: Final = {"parameters": list(description.INSTANCES)}
+_OF_COLLECTIONS: Final = {"parameters": list(COLLECTIONS)}
+_OF_METADATA: Final = {"parameters": list(METADATA)}
+_OF_INSTANCES: Final = {"parameters": list(INSTANCES)}
 
 Made = TypeVar("Made")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -90,8 +218,10 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
     @routes.get("/api", response_class=Response, openapi_extra=_OF_METADATA)
     def api(request: Request) -> Response:
         """Describe EDR (OpenAPI 3.0); `/openapi.json` describes all."""
-        document = description.document(_base_url(request), catalogue.archive.name)
-        return JSONResponse(document, media_type="application/vnd.oai.openapi+json;version=3.0")
+        return JSONResponse(
+            describe_api(_base_url(request), catalogue.archive.name),
+            media_type="application/vnd.oai.openapi+json;version=3.0",
+        )
 
     @routes.get("/collections", response_class=Response, openapi_extra=_OF_COLLECTIONS)
     async def collections(request: Request) -> Response:
@@ -122,8 +252,7 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
             held.check_name(collection_id)
             limit, first = read_page(request)
             snapshots = catalogue.archive.latest().snapshots
-            page_limit = description.MOST_INSTANCES
-            page = snapshots[first : first + min(limit or page_limit, page_limit)]
+            page = snapshots[first : first + min(limit or MOST_INSTANCES, MOST_INSTANCES)]
             url = f"{base}/collections/{collection_id}/instances"
             documents = []
             for snapshot in page:
@@ -265,9 +394,9 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
         "locations/{item_id}": location, "items/{item_id}": item,
     }  # fmt: skip
     for query, endpoint in endpoints.items():
-        text, parameters = description.QUERIES[query]
+        text, parameters = QUERIES[query]
         for root, where in ((_COLLECTION, ""), (f"{_COLLECTION}/instances/{{instance_id}}", "instance ")):
-            operation = description.operation(f"{root}/{query}", text, parameters, description.media_of(query))
+            operation = describe_operation(f"{root}/{query}", text, parameters, media_of(query))
             routes.add_api_route(
                 f"{root}/{query.replace('item_id', 'item_id:path')}", tagged_by_content(endpoint), methods=["GET"],
                 name=f"{where}{query}", operation_id=f"edr {where}{query}", summary=text, openapi_extra=operation,

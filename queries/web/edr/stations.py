@@ -12,21 +12,19 @@ from hypergrid.archive import Archive
 from hypergrid.core.errors import NotFound
 from hypergrid.core.flags import ACCEPTED_BY_DEFAULT
 from hypergrid.core.geodesy import arc_m, places_m
-from hypergrid.core.times import SECOND_NS, Window, parse_instant
+from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.core.tokens import token
 from hypergrid.formats.readings import ReadingsPiece, SelectedReadings, Selection, SeriesKind
 from hypergrid.topology.wkt import Region
-from queries.snapshots.extents import SeriesExtents
-from queries.snapshots.readings import pieces_of
-from queries.web.edr.asked import EdrParams
-from queries.web.edr.ranges import Ranges
+from queries.snapshots.latest import SeriesExtents
+from queries.snapshots.readings import EVER, pieces_of
+from queries.web.edr.asked import EdrParams, Ranges
 
 ID: Final = "stations"
 """Id of the collection; a saved query of this name is not served."""
 # Stations further away are not representative of the position.
 NEAREST_M: Final = 50_000.0
 """Largest distance of the nearest station from a position [m]."""
-_EVER: Final = (parse_instant("1900-01-01"), parse_instant("2261-12-31"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,10 +173,10 @@ class StationsCollection:
     def _window(self, times: Ranges) -> Window:
         """Bound the timestamps of readings whose interval overlaps the times."""
         longest_ns = max(round(kind.sample.interval_s * SECOND_NS) for kind in self.parameters.values())
-        first = _EVER[0] if math.isinf(times.first) else max(int(times.first) - longest_ns, _EVER[0])
-        last = _EVER[1] if math.isinf(times.last) else min(int(times.last) + longest_ns, _EVER[1])
+        first = EVER[0] if math.isinf(times.first) else max(int(times.first) - longest_ns, EVER[0])
+        last = EVER[1] if math.isinf(times.last) else min(int(times.last) + longest_ns, EVER[1])
         # Clamped, as requests may lie outside the representable times.
-        return Window(min(first, _EVER[1] - 1), max(last, _EVER[0]) + 1)
+        return Window(min(first, EVER[1] - 1), max(last, EVER[0]) + 1)
 
 
 def _clip_piece(piece: ReadingsPiece, times: Ranges | None) -> ReadingsPiece:

@@ -6,7 +6,6 @@ and parameters of the surface. If the surface's cells are not those of an interp
 position gets the cell that contains it.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,13 +19,13 @@ from hypergrid.core.errors import HyperGridError, TooLarge
 from hypergrid.core.times import format_instant
 from hypergrid.core.tokens import token
 from hypergrid.execution import make_plan
-from hypergrid.execution.planning.invalidation import is_fitted_to_data
+from hypergrid.execution.planning.dependencies import is_fitted_to_data
 from hypergrid.execution.results.dataset import make_attributes
 from hypergrid.perspective import Aggregate, Interpolate, Perspective, question_from_json
 from hypergrid.query import OpenArchive, Query
-from hypergrid.topology import PER_UNIT, Grid, Instants, Periodic, Regular, TimeAxis, blocks_of
+from hypergrid.topology import PER_UNIT, Grid, Instants, Periodic, TimeAxis, blocks_of
 from hypergrid.topology.wkt import Region
-from queries.web.edr.ranges import Ranges
+from queries.web.edr.asked import Ranges
 
 MOST_CELLS: Final = 1_000_000
 """Limit of cells in an answer, over all times and levels."""
@@ -122,7 +121,7 @@ class SurfaceCollection:
         The cells whose centre lies in the region; if there are none, those that it touches.
         """
         x, y = self.grid.x.centres, self.grid.y.centres
-        inside = region.holds(*np.meshgrid(x, y)) if self._may_hold(region) else np.zeros((len(y), len(x)), np.bool_)
+        inside = region.holds(*np.meshgrid(x, y)) if region.touches(*self.box) else np.zeros((len(y), len(x)), np.bool_)
         # A region smaller than a cell would otherwise have no data.
         if not inside.any():
             inside = self._find_touched(region)
@@ -131,9 +130,6 @@ class SurfaceCollection:
             return None
         block = slice(int(rows[0]), int(rows[-1]) + 1), slice(int(columns[0]), int(columns[-1]) + 1)
         return *block, inside[block]
-
-    def _may_hold(self, region: Region) -> bool:
-        return region.touches(*self.box)
 
     def _find_touched(self, region: Region) -> NDArray[np.bool_]:
         """Mask the cells touched by a region that contains no cell centre."""
@@ -159,8 +155,10 @@ class SurfaceCollection:
             The message has both numbers.
         """
         if times * levels * places > MOST_CELLS:
-            label, remedy = f"the answer of collection {self.id!r}", "ask for less time (datetime) or a smaller region"
-            raise TooLarge(label, "cells", times * levels * places, MOST_CELLS, remedy)
+            raise TooLarge(
+                f"the answer of collection {self.id!r}", "cells", times * levels * places, MOST_CELLS,
+                "ask for less time (datetime) or a smaller region",
+            )  # fmt: skip
 
     def document(self, times: NDArray[np.intp], rows: slice, columns: slice) -> dict[str, Any]:
         """Make the query of a block of cells, covering at least the given time cells."""
@@ -279,14 +277,6 @@ def collection_of(name: str, document: Mapping[str, Any], archive: OpenArchive) 
         # The remedy after the first semicolon addresses the author of the query, so it is cut off.
         uncertain, refusal = query, str(error).partition(";")[0]
     return SurfaceCollection(name, uncertain, surface, refusal)
-
-
-def period(axis: TimeAxis) -> str | None:
-    """Format the cell length of a regular axis as an ISO 8601 duration."""
-    if not isinstance(axis, Regular) or axis.length <= 0:
-        return None
-    seconds = axis.length / 1e9
-    return f"PT{int(seconds)}S" if math.isclose(seconds, int(seconds)) else f"PT{seconds:.9g}S"
 
 
 def _points_document(document: Mapping[str, Any], places: Sequence[tuple[float, float]]) -> dict[str, Any]:

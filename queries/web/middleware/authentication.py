@@ -16,13 +16,13 @@ from queries.web.auth.access import (
     COOKIE,
     LOCAL,
     Access,
+    Audit,
     Caller,
     Forbidden,
     TooManyRequests,
     Unauthorized,
     read_key,
 )
-from queries.web.auth.audit import Audit
 from queries.web.auth.keys import BadKey, KeysDamaged
 from queries.web.auth.scopes import FILES, PROBES, find_rule, is_allowed
 from queries.web.responses.problems import MethodNotAllowed, NoSuchPage, problem_of, response_of

@@ -1,19 +1,26 @@
-"""Limits and metadata of every request: id, client address, body size and timeouts."""
+"""What every request passes first: its id, limits, host name and security headers; the log of finished requests."""
 
 import asyncio
 import ipaddress
+import json
+import logging
 import re
+import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from hypergrid.cli.console import escape_invisible
+from hypergrid.core.times import format_instant
 from queries.web.auth.access import Rules
 from queries.web.auth.scopes import PROBES, find_rule
 from queries.web.middleware.authentication import route_path
@@ -233,3 +240,125 @@ def _limit_receive(scope: Scope, receive: Receive, body_s: float, has_answer: Ca
 
 def _too_large_message() -> str:
     return f"a request may have {MOST_BYTES:,} bytes; this one has more; shorten it"
+
+
+HEADERS: Final = {
+    # Tested with Chromium: BokehJS without custom code needs no eval; its figures use style elements and data icons.
+    "Content-Security-Policy": "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class SecurityHeadersMiddleware:
+    """Adds the security headers, and rejects unknown host names.
+
+    Without access keys, loopback and this check are the access control.
+    """
+
+    def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
+        self._app = app
+        self._names = frozenset(names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-store" if route_path(scope).startswith("/api/") else "no-cache")
+            await send(message)
+
+        headers = Headers(scope=scope)
+        problem: dict[str, Any] | None = None
+        # A page of another site can point its own host name at loopback (DNS rebinding) and become the same origin, but
+        # it cannot hide that name in the Host header.
+        if _host(headers.get("host", "")) not in self._names:
+            problem = {
+                "type": "urn:hypergrid:problem:unknown-host",
+                "title": "The server does not answer to this name",
+                "status": 421,
+                "detail": f"it answers to {', '.join(sorted(self._names))}; use one of them in the address",
+            }
+        elif "content-length" in headers and "transfer-encoding" in headers:
+            # A proxy could use the other length and take the rest of the body for another client's request (smuggling).
+            problem = {
+                "type": "urn:hypergrid:problem:two-lengths",
+                "title": "The request cannot be read",
+                "status": 400,
+                "detail": "it tells the length of its body in two ways; send Content-Length or Transfer-Encoding",
+            }
+        if problem is None:
+            await self._app(scope, receive, send_with_headers)
+        else:
+            await response_of(problem)(scope, receive, send_with_headers)
+
+
+def _host(header: str) -> str:
+    """Return the host name of a Host header, without its port."""
+    return header[: header.index("]") + 1] if header.startswith("[") and "]" in header else header.partition(":")[0]
+
+
+class _Utc(logging.Formatter):
+    """Prefixes records with UTC time and level, and escapes control characters for terminals."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape_invisible(super().format(record))
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        """Format the time of a record, ignoring `datefmt`."""
+        _ = datefmt
+        return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+def log_to_stderr() -> None:
+    """Log records of level WARNING and above to standard error, with time (UTC) and level."""
+    logging.basicConfig(level=logging.WARNING, handlers=[stderr_handler()])
+
+
+def stderr_handler() -> logging.Handler:
+    """Make the handler that logs to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Utc("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    return handler
+
+
+class RequestLog:
+    """Writes a line per finished request: the fields of `AccessLogEntry`, so no secrets.
+
+    Parameters
+    ----------
+    target
+        A file, appended to, or "-": standard error.
+    clock
+        Returns the time [ns since 1970 UTC].
+    """
+
+    def __init__(self, target: str, clock: Callable[[], int] = time.time_ns) -> None:
+        self._path, self._clock = None if target == "-" else Path(target), clock
+        self._lock = threading.Lock()
+
+    def write_entry(self, entry: AccessLogEntry) -> None:
+        """Write a line; errors such as a full disk are ignored."""
+        fields = {**asdict(entry), "seconds": round(entry.seconds, 6)}
+        # Text chosen by the client is escaped, so that each entry is one line.
+        line = json.dumps({"time": format_instant(self._clock()), **fields}, ensure_ascii=True)
+        with self._lock:
+            try:
+                if self._path is None:
+                    print(line, file=sys.stderr, flush=True)
+                else:
+                    # Reopened each time, so that the file can be rotated.
+                    with self._path.open("a", encoding="ascii") as file:
+                        file.write(f"{line}\n")
+            except OSError:
+                pass

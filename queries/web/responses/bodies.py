@@ -1,11 +1,16 @@
-"""Parsing of JSON request bodies within limits of size and depth."""
+"""JSON bodies and query parameters of requests, parsed within limits of size and depth."""
 
 import json
-from typing import Any, Final
+from collections.abc import Container, Iterable
+from typing import Annotated, Any, Final
 
-from fastapi import Request
+from fastapi import Query, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.routing import APIRoute
 
-from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.topology.wkt import Region, box
 from queries.web.responses.problems import BodyTooLarge, InvalidBody, NotJson
 
 MOST_BYTES: Final = 1_000_000
@@ -74,3 +79,53 @@ def _refuse_constant(constant: str) -> None:
 
 def _too_deep_message() -> str:
     return f"the body is nested deeper than {MOST_LEVELS} levels; no query needs that"
+
+
+Limit = Annotated[int | None, Query(ge=1, le=1_000_000, description="how many at most, the newest; all where absent")]
+Stations = Annotated[
+    tuple[str, ...] | None, Query(description="ids of stations, with commas between; all where absent")
+]
+Box = Annotated[str | None, Query(description="west,south,east,north [degree]: the stations within; all where absent")]
+StandardNames = Annotated[
+    tuple[str, ...] | None, Query(description="CF standard names of variables, with commas between")
+]
+
+
+def refuse_unknown(request: Request) -> None:
+    """Reject a request with a parameter unknown to its route. A FastAPI dependency.
+
+    Raises
+    ------
+    InvalidQuery
+        The message names it, and a similar known one.
+    """
+    # Ignoring a mistyped parameter would change the meaning of the request.
+    route = request.scope["route"]
+    assert isinstance(route, APIRoute)
+    known = [parameter.alias for parameter in get_flat_params(Dependant(query_params=route.dependant.query_params))]
+    for name in request.query_params:
+        if name not in known:
+            raise InvalidQuery(str(NotFound.among(kind="parameter", given=name[:100], existing=known)))
+
+
+def names_in(given: Iterable[str] | None, existing: Container[str]) -> tuple[str, ...]:
+    """Split comma-separated names; an existing name may itself contain a comma."""
+    names = [name for text in given or () for name in ([text] if text in existing else text.split(","))]
+    return tuple(dict.fromkeys(names))
+
+
+def region_of(bbox: str | None) -> Region | None:
+    """Parse the region of a box; None if absent.
+
+    Raises
+    ------
+    InvalidQuery
+        It is malformed.
+    """
+    if bbox is None:
+        return None
+    try:
+        west, south, east, north = map(float, bbox.split(","))
+    except ValueError:
+        raise InvalidQuery(f"bbox needs four numbers, west,south,east,north; got {bbox[:80]!r}") from None
+    return box(west, south, east, north)

@@ -6,10 +6,9 @@ from typing import Any
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
-from queries.snapshots.catalogue import Catalogue
-from queries.snapshots.station_filter import select_stations, select_variables
+from queries.snapshots.catalogue import Catalogue, select_stations, select_variables
 from queries.web.edr import Collections
-from queries.web.responses.parameters import Box, Limit, StandardNames, Stations, names_in, region_of
+from queries.web.responses.bodies import Box, Limit, StandardNames, Stations, names_in, region_of
 
 
 def router(catalogue: Catalogue, collections: Collections) -> APIRouter:

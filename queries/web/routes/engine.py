@@ -1,4 +1,4 @@
-"""`engine…` and `stations/health`: state of the engine, the stream and the stations."""
+"""`engine…`, `stations/health`, `stations/quality`, `rejects`: state of the engine, the stream and the network."""
 
 import math
 import os
@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from hypergrid.archive.arrays import stream_log
@@ -17,10 +17,17 @@ from hypergrid.interpolation.weight_cache import WEIGHTS
 from hypergrid.query import OpenArchive
 from queries.jobs.runner import Runner
 from queries.snapshots.latest import LatestValues
-from queries.snapshots.station_health import StationHealthCache
-from queries.web.freed_memory import resident_bytes
+from queries.snapshots.station_health import (
+    MOST_DAYS,
+    SnapshotCache,
+    assess_quality,
+    reject_kinds,
+    rejects_csv,
+    station_health,
+)
 from queries.web.responses.bodies import read_document
-from queries.web.schemas.openapi import body_of
+from queries.web.responses.negotiation import form_of
+from queries.web.schemas import body_of, format_time
 
 _STARTED_S: Final = time.monotonic()
 _SILENT_S: Final = 60
@@ -28,9 +35,9 @@ _SILENT_S: Final = 60
 
 
 def router(runner: Runner, archive: OpenArchive, newest: LatestValues) -> APIRouter:
-    """Create the routes of this module."""
+    """Create the routes of the engine, the stream and the stations' health."""
     routes = APIRouter(tags=["engine"])
-    health = StationHealthCache(archive, newest)
+    health = SnapshotCache(archive, lambda opened, _asked: station_health(opened, newest))
 
     @routes.get("/engine")
     def engine() -> dict[str, Any]:
@@ -38,7 +45,11 @@ def router(runner: Runner, archive: OpenArchive, newest: LatestValues) -> APIRou
         return {
             "queries": asdict(runner.statistics()),
             "caches": {"kriging weights": asdict(WEIGHTS.statistics()), "results": asdict(RESULT_CACHE.statistics())},
-            "process": {"up_s": time.monotonic() - _STARTED_S, "resident_bytes": resident_bytes(), "cpu_s": _cpu_s()},
+            "process": {
+                "up_s": time.monotonic() - _STARTED_S,
+                "resident_bytes": resident_bytes(),
+                "cpu_s": sum(os.times()[:2]),
+            },
         }
 
     @routes.post("/engine/plan", openapi_extra=body_of("Query"))
@@ -71,10 +82,7 @@ def router(runner: Runner, archive: OpenArchive, newest: LatestValues) -> APIRou
             "records": [
                 {
                     **{name: value for name, value in record.items() if not name.endswith("_ns")},
-                    **{
-                        name.removesuffix("_ns"): None if record.get(name) is None else format_timestamp(record[name])
-                        for name in ("at_ns", "last_slice_ns")
-                    },
+                    **{name.removesuffix("_ns"): format_time(record.get(name)) for name in ("at_ns", "last_slice_ns")},
                 }
                 for record in records
                 if since_ns is None or record["at_ns"] > since_ns
@@ -91,15 +99,15 @@ def router(runner: Runner, archive: OpenArchive, newest: LatestValues) -> APIRou
             {
                 "station": station_state.station,
                 "state": station_state.state,
-                "last": None if station_state.last_ns is None else format_timestamp(station_state.last_ns),
-                "heard": None if station_state.heard_ns is None else format_timestamp(station_state.heard_ns),
+                "last": format_time(station_state.last_ns),
+                "heard": format_time(station_state.heard_ns),
                 "interval_s": None if station_state.interval_ns is None else station_state.interval_ns / 1e9,
                 "readings": station_state.readings,
                 "missing": station_state.missing,
                 "flagged": station_state.flagged,
                 "variables": station_state.variables,
             }
-            for station_state in health.get_newest()
+            for station_state in health.get_answer()
         ]
 
     return routes
@@ -113,6 +121,54 @@ def _state(last: stream_log.Record, now_ns: int) -> Literal["running", "ended", 
     return "running" if now_ns - last["at_ns"] < _SILENT_S * SECOND_NS else "lost"
 
 
-def _cpu_s() -> float:
-    used = os.times()
-    return used.user + used.system
+def resident_bytes() -> int | None:
+    """Return the resident memory of this process [bytes]; None if unavailable."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def quality_router(archive: OpenArchive) -> APIRouter:
+    """Create the routes of flags by test and of rejected rows."""
+    routes = APIRouter(tags=["quality"])
+    qualities = SnapshotCache(archive, lambda opened, days: assess_quality(opened.store, days))
+    rejected = SnapshotCache(archive, lambda opened, _asked: opened.store.rejects())
+
+    @routes.get("/stations/quality")
+    def stations_quality(
+        days: Annotated[
+            int | None, Query(ge=1, le=MOST_DAYS, description="so many before each variable's newest reading; or all")
+        ] = None,
+    ) -> list[dict[str, Any]]:
+        """Return, for every station and variable, how many readings have which flag, and which tests set how many."""
+        return [asdict(row) for row in qualities.get_answer(days)]
+
+    @routes.get("/rejects", response_model=None, responses={200: {"content": {"text/csv": {}}}})
+    def rejects(
+        request: Request,
+        response: Response,
+        f: Annotated[
+            Literal["json", "csv"] | None,
+            Query(description="kinds with examples, or a row each; where absent by Accept, or json"),
+        ] = None,
+    ) -> dict[str, Any] | Response:
+        """Return what could not be read: reasons by kind with counts and examples, or every one of them as CSV."""
+        rows = rejected.get_answer()
+        if form_of(request, {"json": "application/json", "csv": "text/csv"}, f) == "csv":
+            headers = {"Content-Disposition": 'attachment; filename="rejects.csv"', "Vary": "Accept"}
+            return Response(rejects_csv(rows), media_type="text/csv", headers=headers)
+        kinds = [
+            {
+                "kind": reject_kind.kind,
+                "count": reject_kind.count,
+                "files": len(reject_kind.files),
+                "examples": [asdict(example) for example in reject_kind.examples],
+            }
+            for reject_kind in reject_kinds(rows)
+        ]
+        response.headers["Vary"] = "Accept"
+        return {"count": len(rows), "kinds": kinds}
+
+    return routes

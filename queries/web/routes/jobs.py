@@ -1,24 +1,37 @@
-"""`queries`: submit, list, inspect and cancel queries."""
+"""`queries`: submit, list, inspect and cancel queries, and follow their progress as server-sent events."""
 
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from hypergrid.formats.results import FORMATS
 from queries.jobs.job_history import JobRecord, Past
 from queries.jobs.records import Job, Order
 from queries.jobs.runner import Runner
 from queries.web.auth.access import Forbidden
-from queries.web.responses.bodies import read_document
+from queries.web.responses.bodies import Limit, read_document
 from queries.web.responses.files import RESULT_MEDIA
 from queries.web.responses.negotiation import form_of
-from queries.web.responses.orphan_jobs import OrphanJobCanceller
-from queries.web.responses.parameters import Limit
-from queries.web.responses.waiting import patience_s, wait_for_response
-from queries.web.schemas.openapi import answer_of, body_of
-from queries.web.schemas.records import job_body, plan_body, record_body, surface_body
+from queries.web.responses.waiting import OrphanJobCanceller, patience_s, threadsafe_event, wait_for_response
+from queries.web.schemas import answer_of, body_of, event_body, job_body, plan_body, record_body
 
+SHORTEST_PAUSE_S: Final = 0.1
+"""Minimum time between progress events [s]: at most ten a second, except for the one at the start."""
+PING_S: Final = 15
+"""Interval of the comments that keep a connection open during a long block [s]."""
+FAREWELL_S: Final = 2.0
+"""How long a stream may take to send its end on shutdown [s]."""
+_LAST: Final = ("done", "error", "cancelled")
+# Above all other ids, and equal whichever process sends it.
+END_ID: Final = 999_999_999_999_999
+"""Id of the event that ends a stream."""
+_NO_MORE: Final[dict[int | str, dict[str, Any]]] = {204: {"description": "The end was seen: nothing follows"}}
 _LINKS: Final[dict[str, Any]] = {
     name: {
         "operationRef": f"#/paths/~1api~1v1~1queries~1{{job_id}}/{method}",
@@ -43,14 +56,7 @@ def router(runner: Runner, ties: OrphanJobCanceller) -> APIRouter:
     @routes.post("/queries/explain", openapi_extra=body_of("Query"), responses=answer_of("Plan"))
     async def explain(request: Request) -> dict[str, Any]:
         """Say what a query would do and need, without running it."""
-        outline = await run_in_threadpool(runner.explain, await read_document(request))
-        return {
-            "cells": outline.cells,
-            "projected_bytes": outline.projected_bytes,
-            "projected_seconds": outline.projected_s,
-            "explanation": outline.explanation,
-            "surface": surface_body(outline.layout),
-        }
+        return plan_body(await run_in_threadpool(runner.explain, await read_document(request)))
 
     @routes.post(
         "/queries",
@@ -79,8 +85,7 @@ def router(runner: Runner, ties: OrphanJobCanceller) -> APIRouter:
             ties.tie(job.id)
         early = await wait_for_response(runner, job, request, seconds=seconds, form=form)
         body = job_body(runner.job(job.id), root_of(request))
-        answer = response if early is None else early
-        answer.headers["Location"] = body["links"]["self"]
+        (early or response).headers["Location"] = body["links"]["self"]
         return body if early is None else early
 
     @routes.get("/queries", responses=answer_of("Job", listed=True))
@@ -98,7 +103,7 @@ def router(runner: Runner, ties: OrphanJobCanceller) -> APIRouter:
             job = runner.job(job_id)
         except Past as past:
             return record_body(past.record, root_of(request))
-        return job_body(job, root_of(request)) | {"plan": plan_body(job)}
+        return job_body(job, root_of(request)) | {"plan": plan_body(job.outline)}
 
     @routes.delete("/queries/{job_id}", responses=answer_of("Job"))
     def stop(request: Request, job_id: str) -> dict[str, Any]:
@@ -114,6 +119,25 @@ def router(runner: Runner, ties: OrphanJobCanceller) -> APIRouter:
             )
         return job_body(runner.cancel(job_id), root_of(request))
 
+    @routes.get("/queries/{job_id}/events", response_class=EventSourceResponse, responses=_NO_MORE)
+    async def events(request: Request, job_id: str, last_event_id: Annotated[str | None, Header()] = None) -> Response:
+        """Tell plan, progress, then done, error or cancelled; a late reader gets the present state first.
+
+        A follower that has seen the end gets 204, which tells an EventSource to stop reconnecting (HTML, 9.2.3).
+        """
+        is_number = last_event_id is not None and last_event_id.isdecimal() and len(last_event_id) < 16
+        after = int(last_event_id or 0) if is_number else 0
+        try:
+            has_ended = runner.job(job_id).has_ended
+        except Past as past:
+            if after == END_ID:
+                return Response(status_code=204)
+            return EventSourceResponse(_yield_end(past, root_of(request)), sep="\n")
+        if after == END_ID and has_ended:
+            return Response(status_code=204)
+        event_stream = _tie_events(ties, job_id, follow_job(runner, job_id, after=after, root=root_of(request)))
+        return EventSourceResponse(event_stream, ping=PING_S, sep="\n", shutdown_grace_period=FAREWELL_S)
+
     return routes
 
 
@@ -125,3 +149,42 @@ def root_of(request: Request) -> str:
 def _may_see(request: Request, job: Job | JobRecord) -> bool:
     caller = request.state.caller
     return caller.scope == "admin" or job.owner == caller.id
+
+
+async def _yield_end(past: Past, root: str) -> AsyncIterator[ServerSentEvent]:
+    """Yield the end event of a job of an earlier process."""
+    name = {"failed": "error"}.get(past.record.state, past.record.state)
+    body = record_body(past.record, root)
+    yield ServerSentEvent(json.dumps(body["error"] if name == "error" else body), event=name, id=str(END_ID))
+
+
+async def _tie_events(
+    ties: OrphanJobCanceller, job_id: str, events: AsyncIterator[ServerSentEvent]
+) -> AsyncIterator[ServerSentEvent]:
+    """Yield events while counting their reader as a follower."""
+    with ties.count_follower(job_id):
+        async for event in events:
+            yield event
+
+
+async def follow_job(runner: Runner, job_id: str, *, after: int, root: str = "") -> AsyncIterator[ServerSentEvent]:
+    """Yield the events of a job after number `after`, until it ends."""
+    loop = asyncio.get_running_loop()
+    told_at = loop.time() - SHORTEST_PAUSE_S
+    with threadsafe_event(partial(runner.listen, job_id)) as changed:
+        while True:
+            changed.clear()
+            has_ended = runner.job(job_id).has_ended
+            # An id from another stream may exceed all ids here; the end is sent even so.
+            for event in runner.events(job_id, after=after) or runner.events(job_id)[-1:] * has_ended:
+                after = event.id
+                if event.job.progress.cells:
+                    told_at = loop.time()
+                is_last = event.name in _LAST
+                number = END_ID if is_last else event.id
+                yield ServerSentEvent(json.dumps(event_body(event, root)), event=event.name, id=str(number))
+                if is_last:
+                    return
+            await changed.wait()
+            # Only events after the first progress are throttled.
+            await asyncio.sleep(told_at + SHORTEST_PAUSE_S - loop.time())

@@ -11,7 +11,7 @@ from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import SECOND_NS, format_timestamp
 from queries.web.auth.access import COOKIE, Access, Caller
 from queries.web.responses.bodies import read_document
-from queries.web.schemas.openapi import body_of
+from queries.web.schemas import body_of
 
 
 def router(access: Access) -> APIRouter:

@@ -14,6 +14,7 @@ import numpy as np
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from numpy.typing import NDArray
+from pydantic import BaseModel
 from pydantic_core import to_json
 
 from hypergrid.core.errors import InvalidQuery, NotFound
@@ -24,15 +25,13 @@ from hypergrid.core.units import Variable
 from hypergrid.formats.readings import SelectedReadings, Selection
 from hypergrid.formats.results import escape_formula
 from hypergrid.query import OpenArchive
-from queries.snapshots.file_names import readings_name
+from queries.snapshots.catalogue import select_stations, select_variables
 from queries.snapshots.latest import NEVER, LatestValues, NewestReadings
 from queries.snapshots.readings import FORMATS, archive_at, estimate_count, pieces_of, window_of
-from queries.snapshots.station_filter import select_stations, select_variables
-from queries.web.middleware.compression import CODED, SMALLEST_BYTES, compress, takes_gzip
+from queries.web.responses.bodies import Box, StandardNames, Stations, names_in, region_of
 from queries.web.responses.etags import entity_tag, etag_headers, not_modified_response
-from queries.web.responses.files import PARTS, attachment, file_response, part_response
-from queries.web.responses.negotiation import form_of
-from queries.web.responses.parameters import Box, StandardNames, Stations, names_in, region_of
+from queries.web.responses.files import PARTS, attachment, file_response, part_response, readings_name
+from queries.web.responses.negotiation import CODED, SMALLEST_BYTES, compress, form_of, takes_gzip
 
 READERS: Final = 2
 """Threads for large requests; as many for small ones, and as many for the latest values."""
@@ -42,7 +41,46 @@ KEPT_BYTES: Final = 32 << 20
 """Size limit of the cached answers with latest values [bytes]."""
 LEAST_BYTES: Final = 2048
 """Approximate overhead of a cached answer [bytes], so that empty answers are bounded too."""
-Variables = Annotated[list[str] | None, Query(description="names, with commas between; all where absent")]
+
+
+class ReadingsFilter(BaseModel, frozen=True):
+    """Series that a request is for, as in its URL."""
+
+    station: Stations = None
+    variable: Annotated[tuple[str, ...] | None, Query(description="names, with commas between; all where absent")] = (
+        None
+    )
+    bbox: Box = None
+    standard_name: StandardNames = None
+
+    def stations_of(self, known: Mapping[str, Station]) -> tuple[str, ...] | None:
+        """Select stations as `select_stations` does."""
+        return select_stations(known, names_in(self.station, known), region_of(self.bbox))
+
+    def variables_of(self, known: Mapping[str, Variable]) -> tuple[str, ...]:
+        """Select variables as `select_variables` does."""
+        return select_variables(known, names_in(self.variable, known), names_in(self.standard_name, ()))
+
+
+class SeriesRequest(ReadingsFilter, frozen=True):
+    """Request for stored readings."""
+
+    start: Annotated[str | None, Query(description="first instant, such as 2007-10-01T00:00Z")] = None
+    stop: Annotated[str | None, Query(description="first instant that is not wanted any more")] = None
+    flags: Annotated[str | None, Query(description="wanted QARTOD flags, such as 1,2; all where absent")] = None
+    f: Annotated[str | None, Query(description=f"{', '.join(FORMATS)}; where absent by Accept, or csv")] = None
+    snapshot: Annotated[str | None, Query(description="id of the version to read; the newest where absent")] = None
+    as_of: Annotated[str | None, Query(description="only what had arrived by this instant")] = None
+
+
+class LatestRequest(ReadingsFilter, frozen=True):
+    """Request for latest values."""
+
+    f: Annotated[str | None, Query(description="geojson or csv; where absent by Accept, or geojson")] = None
+
+
+LatestKey = tuple[LatestRequest, str, bool]
+"""Request for latest values, format of the answer, and whether its client accepts gzip."""
 
 
 @dataclass(frozen=True)
@@ -55,19 +93,6 @@ class Body:
     headers: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class LatestRequest:
-    """Request for latest values, with parameters as in the URL."""
-
-    stations: tuple[str, ...]
-    variables: tuple[str, ...]
-    standard_names: tuple[str, ...]
-    bbox: str | None
-    form: str
-    is_coded: bool
-    """Whether to compress it, if it is large enough."""
-
-
 def router(archive: OpenArchive, values: LatestValues) -> APIRouter:
     """Create the routes of this module."""
     routes = APIRouter(tags=["readings"])
@@ -76,30 +101,18 @@ def router(archive: OpenArchive, values: LatestValues) -> APIRouter:
     many, few, looking = (anyio.CapacityLimiter(READERS) for _ in range(3))
 
     @routes.get("/series", response_class=Response, responses=PARTS)
-    async def series(
-        request: Request,
-        station: Stations = None,
-        variable: Variables = None,
-        bbox: Box = None,
-        standard_name: StandardNames = None,
-        start: Annotated[str | None, Query(description="first instant, such as 2007-10-01T00:00Z")] = None,
-        stop: Annotated[str | None, Query(description="first instant that is not wanted any more")] = None,
-        flags: Annotated[str | None, Query(description="wanted QARTOD flags, such as 1,2; all where absent")] = None,
-        f: Annotated[str | None, Query(description=f"{', '.join(FORMATS)}; where absent by Accept, or csv")] = None,
-        snapshot: Annotated[str | None, Query(description="id of the version to read; the newest where absent")] = None,
-        as_of: Annotated[str | None, Query(description="only what had arrived by this instant")] = None,
-    ) -> Response:
+    async def series(request: Request, asked: Annotated[SeriesRequest, Query()]) -> Response:
         """Return readings as they are stored, a row each: start and end of what it is of, value, unit, flag, height."""
-        row = FORMATS[form_of(request, {name: form.media_type for name, form in FORMATS.items()}, f)]
+        row = FORMATS[form_of(request, {name: form.media_type for name, form in FORMATS.items()}, asked.f)]
 
         def looked() -> Response | tuple[SelectedReadings, dict[str, str]]:
-            read = archive_at(archive, snapshot, as_of)
-            station_names = select_stations(read.stations, names_in(station, read.stations), region_of(bbox))
+            read = archive_at(archive, asked.snapshot, asked.as_of)
+            station_names = asked.stations_of(read.stations)
             if station_names == ():
-                raise NotFound(f"no such station stands in the box {bbox}")
-            names = select_variables(read.variables, names_in(variable, read.variables), names_in(standard_name, ()))
-            selection = Selection(names, station_names or (), window_of(start, stop), _parse_flags(flags))
-            tag = entity_tag(read.name, read.snapshot, as_of, selection, row.name)
+                raise NotFound(f"no such station stands in the box {asked.bbox}")
+            window, flags = window_of(asked.start, asked.stop), _parse_flags(asked.flags)
+            selection = Selection(asked.variables_of(read.variables), station_names or (), window, flags)
+            tag = entity_tag(read.name, read.snapshot, asked.as_of, selection, row.name)
             same = not_modified_response(request, tag)
             if same is not None:
                 return same
@@ -123,25 +136,15 @@ def router(archive: OpenArchive, values: LatestValues) -> APIRouter:
         return await to_thread.run_sync(made, limiter=few if estimate_count(chosen) <= FEW else many)
 
     @routes.get("/latest", response_class=Response)
-    async def latest(
-        request: Request,
-        station: Stations = None,
-        variable: Variables = None,
-        bbox: Box = None,
-        standard_name: StandardNames = None,
-        f: Annotated[str | None, Query(description="geojson or csv; where absent by Accept, or geojson")] = None,
-    ) -> Response:
+    async def latest(request: Request, asked: Annotated[LatestRequest, Query()]) -> Response:
         """Return the newest reading of every series, with its flag; about a second behind the archive."""
-        form = form_of(request, _LATEST, f)
+        form = form_of(request, _LATEST, asked.f)
         if form not in _LATEST:
             raise NotFound.among(kind="format of latest values", given=form, existing=_LATEST)
-        asked = LatestRequest(
-            tuple(station or ()), tuple(variable or ()), tuple(standard_name or ()), bbox, form,
-            takes_gzip(request.headers),
-        )  # fmt: skip
-        body = newest.find_kept(asked)
+        key = asked, form, takes_gzip(request.headers)
+        body = newest.find_kept(key)
         if body is None:
-            body = await to_thread.run_sync(newest.make_body, asked, limiter=looking)
+            body = await to_thread.run_sync(newest.make_body, key, limiter=looking)
         return not_modified_response(request, body.tag) or Response(
             body.content, media_type=body.media_type, headers=body.headers
         )
@@ -154,18 +157,18 @@ class _LatestAnswers:
 
     def __init__(self, values: LatestValues) -> None:
         self._values = values
-        self._kept: LruCache[tuple[str, LatestRequest], Body] = LruCache(KEPT_BYTES)
+        self._kept: LruCache[tuple[str, LatestKey], Body] = LruCache(KEPT_BYTES)
         self._features = _FeatureWriter()
         self._making = threading.Lock()
 
-    def find_kept(self, asked: LatestRequest) -> Body | None:
+    def find_kept(self, asked: LatestKey) -> Body | None:
         """Return a cached answer, if it is recent or another thread is updating it."""
         if self._values.is_recent or self._making.locked():
             return self._kept.peek((self._values.archive.snapshot, asked))
         return None
 
-    def make_body(self, asked: LatestRequest) -> Body:
-        """Make an answer at the newest snapshot, compressed if requested and large enough."""
+    def make_body(self, asked: LatestKey) -> Body:
+        """Make an answer at the newest snapshot, compressed if accepted and large enough."""
         with self._making:
             if not self._values.is_recent:
                 self._values.look()
@@ -177,22 +180,19 @@ class _LatestAnswers:
                     self._kept.put(key, body, len(body.content) + LEAST_BYTES)
                 return body
 
-    def _write_body(self, asked: LatestRequest, archive: OpenArchive) -> Body:
-        known, stations = archive.variables, archive.stations
-        names = select_variables(
-            known, names_in(list(asked.variables), known), names_in(list(asked.standard_names), ())
-        )
-        station_names = select_stations(stations, names_in(list(asked.stations), stations), region_of(asked.bbox))
-        tag = entity_tag(archive.name, archive.snapshot, names, station_names, asked.form)
-        selected = _select_readings(self._values, archive, names or tuple(known), station_names)
-        if asked.form == "csv":
+    def _write_body(self, asked: LatestKey, archive: OpenArchive) -> Body:
+        wanted, form, is_coded = asked
+        names, station_names = wanted.variables_of(archive.variables), wanted.stations_of(archive.stations)
+        tag = entity_tag(archive.name, archive.snapshot, names, station_names, form)
+        selected = _select_readings(self._values, archive, names or tuple(archive.variables), station_names)
+        if form == "csv":
             content = _write_csv(selected)
         else:
             content = self._features.write_collection(selected, archive)
         headers = etag_headers(tag)
-        if asked.is_coded and len(content) >= SMALLEST_BYTES:
+        if is_coded and len(content) >= SMALLEST_BYTES:
             content, headers = compress(content), headers | CODED
-        return Body(content, _LATEST[asked.form], tag, headers)
+        return Body(content, _LATEST[form], tag, headers)
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,31 @@
-"""`queries/{id}/frame`, `/series` and `/result`: the surface in its current and final state."""
+"""`queries/{id}/frame`, `/series`, `/result` and `/zarr/…`: the surface in its current and final state."""
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
 
-from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.lru_cache import LruCache
 from hypergrid.execution import Part
-from hypergrid.formats.results import FORMATS
+from hypergrid.formats.results import FORMATS, zarr_files
 from hypergrid.plots.labels import place_names
 from queries.jobs.runner import Runner
 from queries.web.responses.etags import entity_tag, etag_headers, not_modified_response
-from queries.web.responses.files import PARTS, RESULT_MEDIA, surface_response
+from queries.web.responses.files import PARTS, RESULT_MEDIA, part_response, surface_response
 from queries.web.responses.negotiation import form_of
-from queries.web.schemas.records import cell_body, encode, picture_body, surface_body
+from queries.web.schemas import cell_body, encode, picture_body, surface_body
+
+KEPT_BYTES: Final = 256 << 20
+"""Size limit of the cached Zarr stores [bytes]."""
 
 
 def router(runner: Runner) -> APIRouter:
     """Create the routes of this module."""
     routes = APIRouter(tags=["results"])
+    kept: LruCache[tuple[str, str], Mapping[str, bytes]] = LruCache(KEPT_BYTES)
 
     @routes.get("/queries/{job_id}/frame")
     def frame(
@@ -71,5 +78,25 @@ def router(runner: Runner) -> APIRouter:
         return surface_response(
             runner.result(job_id), form, headers=etag_headers(tag), asked=request, time=time, level=level
         )
+
+    @routes.get("/queries/{job_id}/zarr/{path:path}", response_class=Response, responses=PARTS)
+    def file(request: Request, job_id: str, path: str) -> Response:
+        """Return a file of the Zarr store of a finished result; without a path, the names of all."""
+        job = runner.job(job_id)
+        tag = entity_tag(job.token, job.snapshot, "zarr", path)
+        same = not_modified_response(request, tag) if job.state == "done" else None
+        if same is not None:
+            return same
+        key = (job.token, job.snapshot)
+        files = kept.peek(key)
+        if files is None:
+            files = zarr_files(runner.result(job_id))
+            kept.put(key, files, sum(map(len, files.values())))
+        if not path:
+            return JSONResponse(sorted(files), headers=etag_headers(tag))
+        if path not in files:
+            raise NotFound(f"the Zarr store of query {job_id} has no file {path[:200]!r}; zarr.json lists its arrays")
+        kind = "application/json" if path.endswith("zarr.json") else "application/octet-stream"
+        return part_response(files[path], media_type=kind, headers=etag_headers(tag), asked=request)
 
     return routes

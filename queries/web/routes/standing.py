@@ -17,17 +17,15 @@ from hypergrid.core.errors import InvalidQuery, InvalidTime, NotFound
 from hypergrid.core.times import parse_duration, parse_instant
 from hypergrid.formats.results import FORMATS
 from queries.standing.service import StandingQueries
-from queries.web.auth.scopes import is_allowed
+from queries.web.auth.scopes import API, is_allowed
 from queries.web.responses.bodies import read_document
 from queries.web.responses.etags import entity_tag, etag_headers, not_modified_response
 from queries.web.responses.files import PARTS, RESULT_MEDIA, surface_response
 from queries.web.responses.negotiation import form_of
 from queries.web.responses.problems import NoSuchPage, strip_paths
 from queries.web.responses.waiting import threadsafe_event
-from queries.web.routes.events import FAREWELL_S, PING_S
-from queries.web.routes.jobs import root_of
-from queries.web.schemas.openapi import answer_of, body_of
-from queries.web.schemas.records import PREFIX
+from queries.web.routes.jobs import FAREWELL_S, PING_S, root_of
+from queries.web.schemas import answer_of, body_of
 
 LOOKED_S: Final = 2.0
 """Interval at which a stream checks for alerts of other processes, such as `hypergrid standing test` [s]."""
@@ -75,10 +73,9 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
     )
     async def add(request: Request, response: Response) -> dict[str, Any]:
         """Make a standing query; it is on the disk when this answers, and is evaluated with the next readings."""
-        document = await read_document(request)
-        entry = await run_in_threadpool(standing.add, document)
+        entry = await run_in_threadpool(standing.add, await read_document(request))
         request.state.about = entry.name
-        response.headers["Location"] = f"{root_of(request)}{PREFIX}/standing/{entry.name}"
+        response.headers["Location"] = f"{root_of(request)}{API}/standing/{entry.name}"
         return standing.show(entry.name)
 
     @routes.get("/standing/alerts", responses=answer_of("Alert", listed=True))

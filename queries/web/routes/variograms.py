@@ -17,7 +17,7 @@ from hypergrid.interpolation.variograms.models import MODELS
 from hypergrid.interpolation.variograms.variogram import Variogram, parse_variogram
 from queries.jobs.runner import Runner
 from queries.web.responses.bodies import read_document
-from queries.web.schemas.openapi import body_of
+from queries.web.schemas import body_of
 
 DEFAULT_MODEL: Final = "exponential"
 LINE: Final = 101

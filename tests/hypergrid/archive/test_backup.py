@@ -285,7 +285,7 @@ def test_an_archive_in_a_bucket_and_one_of_an_older_layout_are_refused(archive: 
     with pytest.raises(OldLayout, match="hypergrid upgrade"):
         back_up(fixture_of(2, tmp_path / "old"), tmp_path / "backup", now_ns=1)
     assert not (tmp_path / "backup").exists()
-    in_bucket = Archive(archive.path, archive._identity, archive._repository, archive.snapshot)
+    in_bucket = Archive(archive._opened, archive.snapshot)
     in_bucket.store = S3Store("networks", "alps/pass")
     from hypergrid.archive.durability.backup import _refuse_target  # noqa: PLC0415 - no server is needed to be refused
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hypergrid.archive import Archive, Change, compare_snapshots, diff_from_log
-from hypergrid.archive.arrays.change_set import MAX_RUNS
+from hypergrid.archive.arrays.records import MAX_RUNS
 from hypergrid.core.errors import NotFound
 from hypergrid.core.readings import Readings
 from hypergrid.core.times import Window

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from hypergrid.execution import make_plan, run
-from hypergrid.execution.operators.cells import Cells
-from hypergrid.execution.operators.sparse_cells import SparseCells, select_kept_times, store_sparse
-from hypergrid.execution.planning.dependencies import find_all_needed, first_and_last_boxes
+from hypergrid.execution.operators.cells import Cells, SparseCells, select_kept_times, store_sparse
+from hypergrid.execution.planning.dependencies import Buffer, find_all_needed, first_and_last_boxes
 from hypergrid.execution.planning.strategy import Strategy, path
-from hypergrid.execution.running.buffers import Buffer
 from hypergrid.execution.running.run import Outcome
 from hypergrid.perspective import Perspective
 from hypergrid.query import Query

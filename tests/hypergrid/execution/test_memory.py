@@ -1,20 +1,18 @@
 """Memory of large results, used again."""
 
 import gc
+import mmap
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from hypergrid.execution.running import buffer_pool
-from hypergrid.execution.running.buffer_pool import BUFFER_POOL, LARGE_BYTES, MAX_BYTES, allocate
+from hypergrid.execution.running.result_cache import BUFFER_POOL, LARGE_BYTES, MAX_BYTES, allocate
 
 LARGE = (LARGE_BYTES // 8,)
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(buffer_pool.mmap, "MADV_FREE"), reason="this system cannot lend memory back"
-)
+pytestmark = pytest.mark.skipif(not hasattr(mmap, "MADV_FREE"), reason="this system cannot lend memory back")
 
 
 @pytest.fixture(autouse=True)

@@ -15,10 +15,8 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.readings import Readings
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.execution import ORDERS
-from hypergrid.execution.orders.estimate import NEIGHBOURS, complete
-from hypergrid.execution.orders.lattice import Lattice, make_lattice
-from hypergrid.execution.orders.orders import make_order
-from hypergrid.execution.orders.walk import WalkSettings
+from hypergrid.execution.orders.orders import Lattice, make_lattice, make_order
+from hypergrid.execution.orders.walk import NEIGHBOURS, WalkSettings, complete
 from hypergrid.execution.running.evaluate import Evaluator
 from hypergrid.execution.running.progressive import TimeCellEvaluator
 from hypergrid.perspective.sources.archive_source import ArchiveSource

@@ -15,7 +15,7 @@ from hypergrid.core.errors import InvalidQuery, NotFound, TooLarge
 from hypergrid.core.times import SECOND_NS
 from hypergrid.execution import ORDERS, make_plan
 from hypergrid.execution.orders.orders import PART_CELLS, FixedOrder
-from hypergrid.execution.planning.measured import MEASUREMENTS
+from hypergrid.execution.planning.costs import MEASUREMENTS
 from hypergrid.execution.running.evaluate import Evaluator
 from hypergrid.query import Query
 from tests.support.networks import random_archive

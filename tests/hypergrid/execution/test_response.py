@@ -7,7 +7,7 @@ import pytest
 
 from hypergrid.core.errors import InvalidQuery, TooLarge
 from hypergrid.execution import make_plan, run
-from hypergrid.execution.planning.measured import MEASUREMENTS, Measurement, MeasurementTable, Meter
+from hypergrid.execution.planning.costs import MEASUREMENTS, Measurement, MeasurementTable, Meter
 from hypergrid.execution.planning.plan import StepCost, list_candidates, mean_response_s, sort_candidates
 from hypergrid.execution.planning.strategy import count_at_stations, path
 from hypergrid.query import Query

@@ -10,7 +10,7 @@ import hypergrid as hg
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.readings import Series
 from hypergrid.perspective.build.station_projection import StationPlacing, measure_grid_distance, place_stations
-from hypergrid.perspective.tree.operators import Interpolate
+from hypergrid.perspective.tree import Interpolate
 from hypergrid.topology import SeriesAxis
 
 

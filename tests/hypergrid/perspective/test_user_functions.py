@@ -22,7 +22,7 @@ from hypergrid.core.times import SECOND_NS
 from hypergrid.execution import make_plan, run
 from hypergrid.perspective import question_from_json
 from hypergrid.perspective.functions.catalogue import list_catalogue
-from hypergrid.perspective.functions.user_function_identity import FUNCTION_IDENTITIES
+from hypergrid.perspective.functions.user_function_calls import FUNCTION_IDENTITIES
 from hypergrid.perspective.functions.user_functions import load_entry_points
 from hypergrid.query import Query
 from tests.support.feeds import Row

@@ -386,7 +386,7 @@ def test_what_does_not_fit_in_memory_waits_and_small_queries_do_not_wait_for_it(
     needed = gate.query(map_query).plan(refining=True).projected_bytes
     large = other(map_query, 100_000)
     runner = make_runner(gate, workers=8, allowed_bytes=gate.query(large).plan(refining=True).projected_bytes * 5 // 4)
-    assert needed * 16 < runner._allowed_bytes
+    assert needed * 16 < runner._limits.allowed_bytes
     jobs = [runner.submit(document) for document in (large, other(large, 99_000), map_query)]
     wait_until(lambda: runner.statistics().running == 2)
     assert [runner.job(job.id).state for job in jobs] == ["running", "queued", "running"]

@@ -9,7 +9,7 @@ from hypergrid.archive import Archive
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import SECOND_NS, parse_instant
 from hypergrid.core.units import KNOWN_VARIABLES
-from queries.snapshots.extents import NONE_FIRST, SeriesExtents
+from queries.snapshots.latest import NONE_FIRST, SeriesExtents
 
 AIR = "air_temperature"
 START_NS = parse_instant("2007-10-01")

@@ -13,8 +13,14 @@ from hypergrid.core.flags import FAIL, GOOD, MEANINGS, MISSING, NOT_EVALUATED, S
 from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.core.times import DAY_NS, SECOND_NS, parse_instant
 from hypergrid.core.units import KNOWN_VARIABLES
-from queries.snapshots.quality import EXAMPLES, assess_quality, reject_kinds, rejects_csv
-from queries.snapshots.snapshot_cache import MOST_KEPT, SnapshotCache
+from queries.snapshots.station_health import (
+    EXAMPLES,
+    MOST_KEPT,
+    SnapshotCache,
+    assess_quality,
+    reject_kinds,
+    rejects_csv,
+)
 
 START_NS = parse_instant("2007-10-01")
 STEP_NS = 3600 * SECOND_NS

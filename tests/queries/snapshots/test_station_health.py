@@ -11,7 +11,7 @@ from hypergrid.core.flags import FAIL, GOOD, MISSING, SUSPECT
 from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.core.times import DAY_NS, SECOND_NS, parse_instant
 from hypergrid.core.units import KNOWN_VARIABLES
-from queries.snapshots.station_health import StationHealthCache, station_health
+from queries.snapshots.station_health import SnapshotCache, station_health
 
 START_NS = parse_instant("2007-10-01")
 STEP_NS = 120 * SECOND_NS
@@ -75,11 +75,11 @@ def test_flags_of_recent_readings_are_counted(tmp_path: Path) -> None:
 def test_a_newer_snapshot_is_seen_and_the_same_one_is_not_read_again(tmp_path: Path) -> None:
     archive = make(tmp_path / "archive")
     add(archive, {"alive": 100})
-    health = StationHealthCache(hg.open(tmp_path / "archive"))
-    first = health.get_newest()
-    assert health.get_newest() is first
+    health = SnapshotCache(hg.open(tmp_path / "archive"), lambda opened, _: station_health(opened))
+    first = health.get_answer()
+    assert health.get_answer() is first
     add(archive, {"alive": 200}, begin=100, batch="second")
-    last = {one.station: one.last_ns for one in health.get_newest()}
+    last = {one.station: one.last_ns for one in health.get_answer()}
     assert last["alive"] == START_NS + 199 * STEP_NS
 
 
@@ -130,12 +130,12 @@ def test_a_station_that_never_sent_a_value_is_dead(tmp_path: Path) -> None:
 def test_values_are_counted_as_commits_come(tmp_path: Path) -> None:
     archive = make(tmp_path / "archive")
     add(archive, {"alive": 700, "late": 700})
-    health = StationHealthCache(hg.open(tmp_path / "archive"))
-    assert {one.station: one.state for one in health.get_newest()}["late"] == "reporting"
+    health = SnapshotCache(hg.open(tmp_path / "archive"), lambda opened, _: station_health(opened))
+    assert {one.station: one.state for one in health.get_answer()}["late"] == "reporting"
     add(archive, {"alive": 800}, begin=700, batch="second")
     add_missing(archive, "late", 700, 800, batch="third")
-    found = {one.station: one for one in health.get_newest()}
+    found = {one.station: one for one in health.get_answer()}
     assert (found["late"].state, found["late"].last_ns) == ("dead", START_NS + 699 * STEP_NS)
     # A value that is withdrawn leaves the one before it as the newest.
     add_missing(archive, "alive", 799, 800, batch="fourth")
-    assert {one.station: one for one in health.get_newest()}["alive"].last_ns == START_NS + 798 * STEP_NS
+    assert {one.station: one for one in health.get_answer()}["alive"].last_ns == START_NS + 798 * STEP_NS

@@ -5,8 +5,18 @@ import pytest
 
 from hypergrid.core.errors import InvalidQuery, InvalidUnit, NotFound
 from hypergrid.core.times import SECOND_NS
-from queries.standing.conditions import Missing, Rate, SurfaceRows, Threshold, apply_hysteresis, condition_from_json
-from queries.standing.episodes import Episode, find_episodes, find_standing_places, reconcile
+from queries.standing.conditions import (
+    Episode,
+    Missing,
+    Rate,
+    SurfaceRows,
+    Threshold,
+    apply_hysteresis,
+    condition_from_json,
+    find_episodes,
+    find_standing_places,
+    reconcile,
+)
 
 STEP_NS = 60 * SECOND_NS
 

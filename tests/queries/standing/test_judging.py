@@ -6,7 +6,7 @@ import numpy as np
 
 from hypergrid.core.times import SECOND_NS
 from queries.standing.alert_evaluation import MOST_EPISODES, _select_remembered
-from queries.standing.episodes import Episode, find_episodes, find_standing_places, reconcile
+from queries.standing.conditions import Episode, find_episodes, find_standing_places, reconcile
 from queries.standing.service import StandingQueries
 from queries.standing.statistics import StandingUpdate
 from tests.queries.standing.live import STEP_NS, Clock, Live

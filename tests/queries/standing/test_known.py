@@ -9,8 +9,8 @@ import hypergrid as hg
 from hypergrid.archive import Archive
 from hypergrid.core.errors import HyperGridError
 from hypergrid.core.readings import Position, Station
-from hypergrid.perspective.build.plan_memo import PlanMemo
-from hypergrid.perspective.tree.perspective import Perspective
+from hypergrid.perspective.build.data_sources import PlanMemo
+from hypergrid.perspective.tree import Perspective
 from tests.queries.standing.live import START_NS, STATIONS, Live
 from tests.queries.standing.test_runner import MAP, MEAN
 

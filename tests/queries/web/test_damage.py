@@ -22,7 +22,7 @@ from queries.jobs.job_history import Journal
 from queries.standing import repository as standing_store
 from queries.standing.repository import CatalogueDamaged, StandingStore
 from queries.web.auth.keys import KeysDamaged, KeyStore
-from queries.web.middleware.logs import stderr_handler
+from queries.web.middleware.request_limits import stderr_handler
 from queries.web.routes import health
 from queries.web.serving import application
 from tests.queries.conftest import MAP, SERIES

@@ -18,9 +18,9 @@ from hypergrid.archive import Archive
 from hypergrid.archive.disk.row_checksums import find_damage
 from hypergrid.cli.main import main
 from hypergrid.core.settings import Settings
-from queries.web.auth.audit import Audit
+from queries.web.auth.access import Audit
 from queries.web.auth.keys import KeyStore
-from queries.web.middleware.logs import stderr_handler
+from queries.web.middleware.request_limits import stderr_handler
 from queries.web.routes import health
 from queries.web.routes.health import LEAST_FREE_BYTES
 from queries.web.serving import application

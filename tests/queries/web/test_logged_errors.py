@@ -110,7 +110,7 @@ from queries.snapshots.catalogue import Catalogue
 from queries.jobs.runner import Runner
 from queries.web.routes import about
 from queries.web.app import create_app
-from queries.web.middleware.logs import log_to_stderr
+from queries.web.middleware.request_limits import log_to_stderr
 from queries.web.server import serve
 
 def pieces():

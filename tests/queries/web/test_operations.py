@@ -26,7 +26,7 @@ from queries.standing.service import StandingQueries
 from queries.web.app import create_app
 from queries.web.auth.access import Access
 from queries.web.commands import rules_of
-from queries.web.middleware.logs import RequestLog
+from queries.web.middleware.request_limits import RequestLog
 from queries.web.routes import health
 
 Document = dict[str, Any]
@@ -45,7 +45,10 @@ def client(archive: hg.OpenArchive, make_runner: Callable[..., Runner], tmp_path
     standing = StandingQueries(archive, clock=lambda: NOW_NS, folder=tmp_path / "standing")
     app = create_app(
         make_runner(archive), Catalogue(archive), standing=standing, access=Access(None, lambda: NOW_NS),
-        folders={"archive": archive.path}, notify=[RequestLog(str(tmp_path / "log.jsonl"), lambda: NOW_NS).write_entry],
+        monitoring=health.Monitoring(
+            folders={"archive": archive.path},
+            listeners=[RequestLog(str(tmp_path / "log.jsonl"), lambda: NOW_NS).write_entry],
+        ),
     )  # fmt: skip
     return TestClient(app, base_url="http://127.0.0.1")
 

@@ -22,6 +22,7 @@ from queries.snapshots.catalogue import Catalogue
 from queries.web.app import create_app
 from queries.web.middleware.request_limits import AccessLogEntry
 from queries.web.responses import files
+from queries.web.routes.health import Monitoring
 
 Document = dict[str, Any]
 FILES = [
@@ -35,7 +36,7 @@ SERVED: list[AccessLogEntry] = []
 def app(runner: Runner, archive: hg.OpenArchive) -> FastAPI:
     """Return the application, which notes how many bytes each answer took."""
     SERVED.clear()
-    return create_app(runner, Catalogue(archive), notify=(SERVED.append,))
+    return create_app(runner, Catalogue(archive), monitoring=Monitoring(listeners=(SERVED.append,)))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from queries.snapshots.catalogue import Catalogue
 from queries.web import serving
 from queries.web.app import create_app
 from queries.web.routes import health
-from queries.web.routes.health import LIMIT_S, NewestData, SharedExamination, Troubles
+from queries.web.routes.health import LIMIT_S, Monitoring, NewestData, SharedExamination, Troubles
 from queries.web.serving import WarmUp
 
 
@@ -142,7 +142,7 @@ def test_a_server_that_still_loads_answers_and_is_not_ready(
     monkeypatch.setattr(serving, "WARMED_S", np.inf)
     loaded, addresses = threading.Event(), list[str]()
     warm_up = WarmUp(loaded.wait)
-    app = create_app(make_runner(archive), Catalogue(archive), is_warm=warm_up.is_over)
+    app = create_app(make_runner(archive), Catalogue(archive), monitoring=Monitoring(is_warm=warm_up.is_over))
     client = TestClient(app, base_url="http://127.0.0.1")
     warm_up.start(addresses.append, "http://127.0.0.1/")
     assert addresses == ["http://127.0.0.1/"]

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from queries.scheduling.batching import Batching
-from queries.scheduling.job_tree import JobTree, Shape
+from queries.scheduling.job_tree import Batching, JobTree, Shape
 from queries.scheduling.strategy import SchedulingStrategy, Work
 
 

@@ -6,8 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from queries.scheduling.freshness import Tokens
-from queries.scheduling.step_graph import GraphStep, StepGraph
+from queries.scheduling.step_graph import GraphStep, StepGraph, Tokens
 from queries.scheduling.strategy import SchedulingStrategy
 
 UserClass = Literal["alert", "user", "archive"]

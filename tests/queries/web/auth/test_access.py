@@ -23,14 +23,14 @@ from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
 from queries.web.app import create_app
-from queries.web.auth.access import COOKIE, MOST_OF_A_KEY, Access, CallerLimits, Rules
-from queries.web.auth.audit import Audit
+from queries.web.auth.access import COOKIE, MOST_OF_A_KEY, Access, Audit, CallerLimits, Rules
 from queries.web.auth.keys import SCOPES, KeyStore
 from queries.web.auth.keys import Scope as KeyScope
 from queries.web.auth.scopes import Undeclared, find_rule
 from queries.web.commands import rules_of
 from queries.web.middleware.authentication import RateLimiter
 from queries.web.middleware.request_limits import AccessLogEntry, client_address
+from queries.web.routes.health import Monitoring
 from queries.web.server import listen
 from tests.queries.web.conftest import Clock
 
@@ -456,7 +456,7 @@ def test_changes_are_noted_and_no_secret_is_told_anywhere(
     caplog.set_level(logging.DEBUG)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # which tells the address that this test asks for
     served: list[AccessLogEntry] = []
-    client = make(audit=Audit(tmp_path / "audit.jsonl"), notify=[served.append])
+    client = make(audit=Audit(tmp_path / "audit.jsonl"), monitoring=Monitoring(listeners=[served.append]))
     named = {"X-Request-ID": "mine-1"}
     client.post("/api/v1/standing/frost/pause", headers=bearer(texts["write"]) | named)
     client.get(f"/api/v1/variables?key={texts['admin']}", headers=bearer(texts["admin"]))

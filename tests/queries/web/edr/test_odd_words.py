@@ -6,7 +6,7 @@ import httpx
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from queries.web.edr.description import QUERIES
+from queries.web.edr.routes import QUERIES
 
 ODD = st.one_of(
     st.text(max_size=40),

@@ -20,8 +20,8 @@ from hypergrid.core.times import DAY_NS, SECOND_NS, format_instant, parse_instan
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.web.app import create_app
+from queries.web.edr.asked import read_times
 from queries.web.edr.metadata import describe
-from queries.web.edr.ranges import read_times
 from queries.web.edr.surfaces import collection_of
 
 Document = dict[str, Any]

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from queries.web.middleware import compression
-from queries.web.middleware.compression import takes_gzip
+from queries.web.responses import negotiation
+from queries.web.responses.negotiation import takes_gzip
 
 Document = dict[str, Any]
 GZIP, PLAIN = {"Accept-Encoding": "gzip, deflate, br"}, {"Accept-Encoding": "identity"}
@@ -17,7 +17,7 @@ GZIP, PLAIN = {"Accept-Encoding": "gzip, deflate, br"}, {"Accept-Encoding": "ide
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the small archive's answers be large enough; before the application is made."""
-    monkeypatch.setattr(compression, "SMALLEST_BYTES", 200)
+    monkeypatch.setattr(negotiation, "SMALLEST_BYTES", 200)
     monkeypatch.setattr("queries.web.routes.readings.SMALLEST_BYTES", 200)
 
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from queries.jobs.runner import Runner
-from queries.web.responses import orphan_jobs
+from queries.web.responses.waiting import OrphanJobCanceller
 
 Document = dict[str, Any]
 Wait = Callable[..., None]
@@ -25,7 +25,7 @@ class Gate(Protocol):
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is waited for long."""
-    monkeypatch.setattr(orphan_jobs.OrphanJobCanceller.__init__, "__kwdefaults__", {"first_s": 0.6, "grace_s": 0.2})
+    monkeypatch.setattr(OrphanJobCanceller.__init__, "__kwdefaults__", {"first_s": 0.6, "grace_s": 0.2})
 
 
 def state(client: httpx.Client, job_id: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from queries.jobs.job_history import JobRecord, Past
 from queries.jobs.records import Job
 from queries.jobs.runner import Runner
-from queries.web.routes.events import END_ID, follow_job
+from queries.web.routes.jobs import END_ID, follow_job
 
 Document = dict[str, Any]
 Wait = Callable[..., None]

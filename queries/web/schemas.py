@@ -1,24 +1,195 @@
-"""OpenAPI schemas of bodies and answers, beyond what the routes declare."""
+"""JSON of the API: answers made of the runner's records, and the OpenAPI schemas of bodies and answers."""
 
+import base64
 import copy
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
 from typing import Any, Final
 
+import numpy as np
+import xarray as xr
 from fastapi import FastAPI
+from numpy.typing import NDArray
 
+from hypergrid.core.errors import NotFound
 from hypergrid.core.flags import MEANINGS
+from hypergrid.core.times import format_timestamp
 from hypergrid.interpolation import METHODS
-from hypergrid.perspective.functions.merges import MERGES
-from hypergrid.perspective.functions.rows import AGGREGATES, CONVERTS
+from hypergrid.perspective.functions.aggregates import AGGREGATES
+from hypergrid.perspective.functions.rows import CONVERTS, MERGES
 from hypergrid.perspective.spec.query_spec import CELL_KEYS, DIMENSIONS, GRID_KEYS, MAX_STEPS, SELECTABLE
+from queries.jobs.job_history import POST_AGAIN, JobRecord
+from queries.jobs.records import Event, Job, Outline, SurfaceLayout, SurfacePicture, check_frame
 from queries.standing.conditions import KINDS
 from queries.standing.definition import CHANNELS, WEIGHTS
-from queries.web.auth.scopes import find_rule
+from queries.web.auth.scopes import API, find_rule
+from queries.web.responses.problems import MEDIA_TYPE, problem_of, strip_paths
+
+
+def job_body(job: Job, root: str = "") -> dict[str, Any]:
+    """Convert a job to JSON: state, progress, interpreted query, and links below `root`."""
+    url = f"{root}{API}/queries/{job.id}"
+    return _describe_job(job) | {
+        **_progress(job),
+        "value_range": job.value_range,
+        "kept": job.kept,
+        "error": problem_of(job.error, posted=True, is_answer=False) if job.error else None,
+        "links": {
+            "self": url,
+            "events": f"{url}/events",
+            "frame": f"{url}/frame",
+            "series": f"{url}/series",
+            "result": f"{url}/result",
+        },
+    }
+
+
+def record_body(noted: JobRecord, root: str = "") -> dict[str, Any]:
+    """Convert a job of an earlier process to the form of `job_body`."""
+    url = f"{root}{API}/queries/{noted.id}"
+    problem = {
+        "type": "urn:hypergrid:problem:ended", "title": f"The query {noted.state}" if noted.state == "failed" else
+        "The query was stopped", "status": 503 if noted.error.endswith(POST_AGAIN) else 500,
+        "detail": strip_paths(noted.error),
+    }  # fmt: skip
+    return _describe_job(noted) | {
+        "fraction": float(noted.state == "done"),
+        "cells": noted.cells if noted.state == "done" else 0,
+        "total": noted.cells,
+        "seconds": 0.0,
+        "value_range": None,
+        "kept": False,
+        "error": problem if noted.error else None,
+        "links": {"self": url, "events": f"{url}/events"},
+    }
+
+
+def _describe_job(job: Job | JobRecord) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "state": job.state,
+        "token": job.token,
+        "snapshot": job.snapshot,
+        "query": job.document,
+        "created": format_time(job.created_ns),
+        "started": format_time(job.started_ns),
+        "ended": format_time(job.ended_ns),
+    }
+
+
+def plan_body(outline: Outline) -> dict[str, Any]:
+    """Convert a plan to JSON, with the layout of its surface."""
+    return {
+        "cells": outline.cells,
+        "projected_bytes": outline.projected_bytes,
+        "projected_seconds": outline.projected_s,
+        "explanation": outline.explanation,
+        "surface": surface_body(outline.layout),
+    }
+
+
+def surface_body(layout: SurfaceLayout) -> dict[str, Any]:
+    """Convert a layout to JSON: cell centres (z: levels [m]) and starts of time cells."""
+    body: dict[str, Any] = {
+        "kind": layout.kind,
+        "variable": layout.variable,
+        "units": layout.units,
+        "times": [format_timestamp(int(start)) for start in layout.times_ns],
+    }
+    if layout.names is not None:
+        row, column = layout.names
+        axis_units = "degree" if column == "lon" else "m"
+        body |= {"dims": [row, column], "axis_units": axis_units, column: layout.x.tolist(), row: layout.y.tolist()}
+    if layout.levels_m is not None:
+        body["z"] = layout.levels_m.tolist()
+    return body
+
+
+def event_body(event: Event, root: str = "") -> dict[str, Any]:
+    """Convert an event to JSON, with links below a proxy's prefix."""
+    job = event.job
+    match event.name:
+        case "plan":
+            return plan_body(job.outline) | {"id": job.id, "state": job.state}
+        case "progress":
+            return _progress(job)
+        case "error":
+            return problem_of(job.error or RuntimeError("unknown"), posted=True, is_answer=False)
+        case _:
+            return job_body(job, root)
+
+
+def picture_body(picture: SurfacePicture) -> dict[str, Any]:
+    """Convert one time cell of a map to JSON.
+
+    Arrays are base64 of little-endian values, rows from the first lat (or y).
+    """
+    body = surface_body(picture.layout)
+    if picture.layout.levels_m is not None:
+        body |= {"level": picture.level, "level_m": float(picture.layout.levels_m[picture.level])}
+    return body | {
+        "shape": list(picture.values.shape),
+        "time_index": picture.time_index,
+        "time": format_timestamp(int(picture.layout.times_ns[picture.time_index])),
+        "fraction": picture.fraction,
+        # JSON has no NaN.
+        "error": picture.error if np.isfinite(picture.error) else None,
+        "values": encode(picture.values, "<f8"),
+        "computed": encode(picture.computed, "u1"),
+        "estimate": encode(picture.estimate, "<f8"),
+    }
+
+
+def cell_body(layout: SurfaceLayout, dataset: xr.Dataset, row: int, column: int, level: int) -> dict[str, Any]:
+    """Convert one cell of a finished map over time to JSON.
+
+    Arrays are base64 of little-endian float64, shape (times,).
+
+    Raises
+    ------
+    InvalidQuery, NotFound
+        The surface has no map; it has no such cell, or level.
+    """
+    check_frame(layout, 0, level)
+    rows, columns = len(layout.y), len(layout.x)
+    if row >= rows or column >= columns:
+        raise NotFound(f"the map has {rows} rows and {columns} columns, counted from 0; got row {row}, column {column}")
+    at = (slice(None), row, column) if layout.levels_m is None else (slice(None), level, row, column)
+    variance = dataset["variance"].to_numpy()[at] if "variance" in dataset else None
+    return {
+        "variable": layout.variable,
+        "units": layout.units,
+        "times": [format_timestamp(int(start)) for start in layout.times_ns],
+        "place": {
+            name: float(centres[i])
+            for name, centres, i in zip(layout.names or (), (layout.y, layout.x), (row, column), strict=True)
+        },
+        "values": encode(dataset["value"].to_numpy()[at], "<f8"),
+        "variance": None if variance is None else encode(variance, "<f8"),
+    }
+
+
+def encode(array: NDArray[np.generic], dtype: str) -> str:
+    """Encode an array in row-major order, as base64 of `dtype`."""
+    return base64.b64encode(np.ascontiguousarray(array, dtype).tobytes()).decode("ascii")
+
+
+def _progress(job: Job) -> dict[str, Any]:
+    progress = job.progress
+    return {
+        "fraction": progress.fraction,
+        "cells": progress.cells,
+        "total": progress.total or job.outline.cells,
+        "seconds": round(progress.seconds, 3),
+    }
+
+
+def format_time(time_ns: int | None) -> str | None:
+    return None if time_ns is None else format_timestamp(time_ns)
+
 
 Schema = dict[str, Any]
 
-PROBLEM_TYPE: Final = "application/problem+json"
 _TEXT: Final[Schema] = {"type": "string"}
 _TEXT_OR_NULL: Final[Schema] = {"type": ["string", "null"]}
 _COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
@@ -195,7 +366,7 @@ def describe(app: FastAPI, variables: Callable[[], Iterable[str]]) -> None:
                 # FastAPI adds its own form of 422, which problem documents replace.
                 answers.pop("422", None)
                 for status, what in _PROBLEMS.items():
-                    content = {PROBLEM_TYPE: {"schema": _ref("Problem")}}
+                    content = {MEDIA_TYPE: {"schema": _ref("Problem")}}
                     answers.setdefault(status, {"description": what, "content": content})
         return document
 

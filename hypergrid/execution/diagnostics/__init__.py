@@ -1,1 +1,0 @@
-"""Diagnostics of a run: notes, bridged counter gaps, coverage, missing values."""

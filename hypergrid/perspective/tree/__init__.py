@@ -1,1 +1,0 @@
-"""Operators, perspectives and surfaces: the tree of a resolved query."""

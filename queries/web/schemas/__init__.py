@@ -1,1 +1,0 @@
-"""JSON records and OpenAPI schemas."""
