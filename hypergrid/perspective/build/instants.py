@@ -11,7 +11,7 @@ from hypergrid.perspective.build.timestamps import INSTANT_NS, describe_interval
 from hypergrid.perspective.spec.query_spec import Step
 from hypergrid.perspective.tree.operators import InterpolateInTime
 from hypergrid.perspective.tree.perspective import Perspective
-from hypergrid.topology import Bands, Bins, Periodic, Points, Regular, SeriesAxis, Topology, align_axis
+from hypergrid.topology import Bands, Bins, Periodic, Points, Regular, SeriesAxis, Topology
 
 
 def interpolate_in_time(step: Step, node: Perspective, window: Window | None) -> Perspective:
@@ -63,7 +63,7 @@ def interpolate_in_time(step: Step, node: Perspective, window: Window | None) ->
         _refuse_unknown(space)
     operator = InterpolateInTime(row.name, gap_ns)
     # Cells of one nanosecond, so that an hourly mean and an instant are never confused.
-    instants = align_axis("time", time.origin, time.stop, step=length_ns, length=INSTANT_NS, quantum="ns")
+    instants = Regular("time", 0, length_ns, 1, INSTANT_NS).repeat_over(time.origin, time.stop)
     made = Perspective((node,), Topology(instants, space), operator, node.unit)
     return made if window is None else restrict(made, _find_inside(instants, window))
 
