@@ -69,16 +69,12 @@ class Comparison:
 
 
 def compare_methods(
-    values: Floats,
-    positions_m: Floats,
-    elevation_m: Floats | None = None,
+    samples: Samples,
     *,
     methods: Candidates | None = None,
     variogram: Variogram | None = None,
     doubts: tuple[str, ...] = (),
     no_variogram: str | None = None,
-    names: tuple[str, ...] | None = None,
-    unit: str = "",
     by: By = "station",
 ) -> list[Comparison]:
     """Cross-validate methods on the same values, best first.
@@ -88,10 +84,8 @@ def compare_methods(
 
     Parameters
     ----------
-    values
-        Shape (slices, stations), NaN where missing.
-    positions_m, elevation_m
-        Shape (stations, 2) and (stations,) [m].
+    samples
+        Values at stations.
     methods
         Candidates by label; defaults to `list_candidates(variogram)`.
     variogram
@@ -100,17 +94,9 @@ def compare_methods(
         Reasons to doubt that variogram, noted at each method that uses it.
     no_variogram
         Reason for its absence: the problem of each method that needs one, with the default candidates.
-    names, unit
-        Names of the stations, and unit of the values.
     by
         "station" or "region", as in `cross_validate`.
-
-    Raises
-    ------
-    InvalidQuery
-        Inconsistent shapes.
     """
-    samples = Samples.of(values, positions_m, elevation_m, names=names, unit=unit)
     comparisons = []
     for label, (method, parameters) in (list_candidates(variogram) if methods is None else methods).items():
         try:

@@ -248,7 +248,6 @@ def cross_validate(
     by: By = "station",
     parts: NDArray[np.intp] | None = None,
     fit: Callable[[Floats], Mapping[str, object]] | None = None,
-    edges_m: Floats | None = None,
 ) -> CrossValidation:
     """Estimate values from others, and score the estimates.
 
@@ -268,8 +267,6 @@ def cross_validate(
     fit
         Maps values (slices, stations) of the other time blocks, stations as in `samples`, to parameters. For
         "time_block" only.
-    edges_m
-        Edges of the elevation bands [m]; defaults to quartiles of the stations.
 
     Raises
     ------
@@ -326,7 +323,7 @@ def cross_validate(
         variance,
         score(used.values, estimate, variance),
         by_station(used.values, estimate, variance, used.names),
-        by_elevation(used.values, estimate, variance, used.elevation_m, edges_m=edges_m),
+        by_elevation(used.values, estimate, variance, used.elevation_m),
     )
 
 
