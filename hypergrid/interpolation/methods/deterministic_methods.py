@@ -1,6 +1,7 @@
 """Methods without a variogram, one row each: quick surfaces, and baselines for kriging."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,33 +43,40 @@ MIN_KEPT_SHARE = 1e-6
 """Largest misfit of a surface without smoothing, relative to its largest value."""
 
 
+@dataclass(frozen=True)
+class RadialBasis:
+    """Kernel around each station, and how closely the surface follows the values."""
+
+    kernel: str
+    """One of `DEGREES`."""
+    smoothing: float = 0.0
+    """0 passes through the values; distances in km."""
+    scale_m: float | None = None
+    """Length of the kernels `SCALED`; None for the others."""
+
+    @property
+    def label(self) -> str:
+        """Name in messages."""
+        return f"radial_basis with the kernel {self.kernel}"
+
+
 class RadialField(WithoutVariance):
     """Radial basis field of many slices; slices with the same mask share one system."""
 
-    def __init__(
-        self,
-        stations_m: NDArray[np.float64],
-        values: NDArray[np.float64],
-        *,
-        method: str,
-        names: tuple[str, ...],
-        kernel: str,
-        smoothing: float,
-        scale_m: float | None,
-    ) -> None:
-        degree = DEGREES[kernel]
-        label = f"{method} with the kernel {kernel}"
-        refuse_sphere(label, stations_m)
-        refuse_undetermined(label, stations_m, degree)
-        if smoothing == 0:
-            refuse_same_place(label, stations_m, names, "give smoothing above zero")
-        self.method = method
+    method = "radial_basis"
+
+    def __init__(self, stations: Stations, values: NDArray[np.float64], basis: RadialBasis) -> None:
+        stations_m, degree = stations.positions_m, DEGREES[basis.kernel]
+        refuse_sphere(basis.label, stations_m)
+        refuse_undetermined(basis.label, stations_m, degree)
+        if basis.smoothing == 0:
+            refuse_same_place(basis.label, stations, "give smoothing above zero")
         self._values = values
         # Centred, because large coordinates would cost the kernels the digits in which stations differ.
         self._middle = stations_m.mean(axis=0) if len(stations_m) else np.zeros(2)
         places = self._scale_places(stations_m)
         self._surfaces = [
-            (slices, _make_surface(label, places[mask], values[np.ix_(slices, mask)], kernel, smoothing, scale_m))
+            (slices, _make_surface(basis, places[mask], values[np.ix_(slices, mask)]))
             for mask, slices in group_masks(np.isfinite(values))
             if determines(places[mask], degree)
         ]
@@ -98,14 +106,10 @@ class RadialField(WithoutVariance):
 
 
 def _make_surface(
-    label: str,
-    places_km: NDArray[np.float64],
-    values: NDArray[np.float64],
-    kernel: str,
-    smoothing: float,
-    scale_m: float | None,
+    basis: RadialBasis, places_km: NDArray[np.float64], values: NDArray[np.float64]
 ) -> "scipy.interpolate.RBFInterpolator":
-    epsilon = None if scale_m is None else 1000.0 / scale_m
+    kernel, smoothing = basis.kernel, basis.smoothing
+    epsilon = None if basis.scale_m is None else 1000.0 / basis.scale_m
     try:
         surface = scipy.interpolate.RBFInterpolator(
             places_km, values.T, smoothing=smoothing, kernel=kernel, epsilon=epsilon, degree=DEGREES[kernel]
@@ -115,9 +119,9 @@ def _make_surface(
         off = np.inf
     largest = np.abs(values).max()
     if not off <= MIN_KEPT_SHARE * largest:
-        remedy = "shorten scale_m, " if scale_m is not None else ""
+        remedy = "shorten scale_m, " if basis.scale_m is not None else ""
         raise SingularSystem(
-            f"{label} is singular to working precision on {len(places_km)} stations (it misses its own values by "
+            f"{basis.label} is singular to working precision on {len(places_km)} stations (it misses its own values by "
             f"{off:.1g} where {MIN_KEPT_SHARE * largest:.1g} is allowed); {remedy}give smoothing above zero, or "
             f"take another "
             "kernel"
@@ -174,7 +178,7 @@ def _nearest(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Fi
 
 
 def _linear(stations: Stations, values: Floats, _given: Mapping[str, Any]) -> Field:
-    return TriangleField(stations.positions_m, values, method="linear", names=stations.names)
+    return TriangleField(stations, values)
 
 
 def _parse_radial(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,7 +195,7 @@ def _parse_radial(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _radial(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
-    return RadialField(stations.positions_m, values, method="radial_basis", names=stations.names, **given)
+    return RadialField(stations, values, RadialBasis(**given))
 
 
 def _add_method(
@@ -256,13 +260,13 @@ SLIVER = 1e-13
 class TriangleField(WithoutVariance):
     """Field of many slices, linear between three reporting stations; missing in slices with collinear stations."""
 
-    def __init__(
-        self, stations_m: NDArray[np.float64], values: NDArray[np.float64], *, method: str, names: tuple[str, ...]
-    ) -> None:
-        refuse_sphere(method, stations_m)
-        refuse_undetermined(method, stations_m, 1)
-        refuse_same_place(method, stations_m, names, "use inverse_distance, which takes their mean")
-        self.method = method
+    method = "linear"
+
+    def __init__(self, stations: Stations, values: NDArray[np.float64]) -> None:
+        stations_m = stations.positions_m
+        refuse_sphere(self.method, stations_m)
+        refuse_undetermined(self.method, stations_m, 1)
+        refuse_same_place(self.method, stations, "use inverse_distance, which takes their mean")
         self._values = values
         self._middle = stations_m.mean(axis=0) if len(stations_m) else np.zeros(2)
         # Centred, because large coordinates would cost the triangulation the digits in which stations differ.

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, SingularSystem
 from hypergrid.interpolation.points.distance import COINCIDENT_M
-from hypergrid.interpolation.points.points import Targets
+from hypergrid.interpolation.points.points import Stations, Targets
 
 FLAT = 1e-9
 """Ratio of least to greatest singular value below which stations are on one line (or conic)."""
@@ -58,7 +58,7 @@ def refuse_undetermined(label: str, stations_m: NDArray[np.float64], degree: int
     )
 
 
-def refuse_same_place(label: str, stations_m: NDArray[np.float64], names: tuple[str, ...], remedy: str) -> None:
+def refuse_same_place(label: str, stations: Stations, remedy: str) -> None:
     """Reject coincident stations, at which a surface through all values would need two values.
 
     Raises
@@ -66,7 +66,8 @@ def refuse_same_place(label: str, stations_m: NDArray[np.float64], names: tuple[
     SingularSystem
         Names the stations.
     """
-    pairs = sorted(scipy.spatial.cKDTree(stations_m).query_pairs(COINCIDENT_M)) if len(stations_m) else []
+    places_m, names = stations.positions_m, stations.names
+    pairs = sorted(scipy.spatial.cKDTree(places_m).query_pairs(COINCIDENT_M)) if len(places_m) else []
     if pairs:
         named = ", ".join(f"{names[i]} and {names[j]}" for i, j in pairs[:5])
         raise SingularSystem(
