@@ -168,8 +168,8 @@ def _iterate_sets(field: LocalField) -> Iterator[tuple[Floats, Floats, NDArray[n
         is_member = members < len(chunk.numbers)
         held = np.where(is_member, members, 0)
         both = is_member[:, :, None] & is_member[:, None, :]
-        covariances = chunk.covariances[held[:, :, None], held[:, None, :]] + field.shift
-        diagonal = system.origin + field.shift
+        covariances = chunk.covariances[held[:, :, None], held[:, None, :]] + system.shift
+        diagonal = system.origin + system.shift
         scales = np.where(both, diagonal - covariances, 0.0).max(axis=(1, 2))
         scales[scales == 0.0] = diagonal or 1.0
         matrices = np.where(both, covariances, np.eye(members.shape[1]) * scales[:, None, None])

@@ -177,14 +177,11 @@ def _average_members(values: Floats, members: "scipy.sparse.csr_array") -> Float
 
 Slices = NDArray[np.intp]
 
-DERIVED = ("complete", "_dual", "_losses")
-"""Cached attributes of a field that cover all its slices."""
-
 
 def field_of(field: Field, slices: Slices) -> Field:
     """Build the field of some slices, shape (chosen,), in their order."""
     if isinstance(field, KrigingField):
-        return _subset_kriging(field, slices)
+        return field.take_slices(slices)
     if isinstance(field, LocalField | InverseDistanceField):
         part = copy.copy(field)
         part._present, part._values = field._present[slices], field._values[slices]
@@ -207,28 +204,7 @@ def field_of(field: Field, slices: Slices) -> Field:
 
 def replace_values(field: Field, values: NDArray[np.float64]) -> Field | None:
     """Build the field of other values over the same network, shape (slices, stations); None if unsupported."""
-    if isinstance(field, LocalField):
-        return field.replace_values(values)
-    if isinstance(field, KrigingField):
-        part = copy.copy(field)
-        for name in DERIVED:
-            part.__dict__.pop(name, None)
-        part.present, part._values = np.isfinite(values), np.asarray(values, dtype=np.float64)
-        part._drop_undetermined()
-        return part
-    return None
-
-
-def _subset_kriging(field: KrigingField, slices: Slices) -> KrigingField:
-    part = copy.copy(field)
-    complete = part.__dict__.get("complete")
-    for name in DERIVED:
-        part.__dict__.pop(name, None)
-    part.present, part._values = field.present[slices], field._values[slices]
-    if complete is not None:
-        # Reuse gaps that are already filled.
-        part.__dict__["complete"] = complete[slices]
-    return part
+    return field.replace_values(values) if isinstance(field, KrigingField | LocalField) else None
 
 
 class FieldSubset:
