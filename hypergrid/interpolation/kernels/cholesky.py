@@ -12,10 +12,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.interpolation.kernels.local_task import INDEPENDENT, LANES, VARIANCES, Factors
+from hypergrid.interpolation.kernels.local_task import INDEPENDENT, LANES, VARIANCES, Factors, Floats
 from hypergrid.interpolation.kernels.threads import jit_kernel
 
-Floats = NDArray[np.float64]
 Numbers = NDArray[np.int32]
 
 # Below it, too many digits are lost.

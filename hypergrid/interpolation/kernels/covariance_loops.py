@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hypergrid.core.geodesy import FAR_CHORD, RADIUS_M
 from hypergrid.interpolation.kernels.covariance import (
@@ -14,10 +13,9 @@ from hypergrid.interpolation.kernels.covariance import (
     MATERN_THREE_HALVES,
     SPHERICAL,
     CovariancePairs,
+    Floats,
 )
 from hypergrid.interpolation.kernels.threads import jit_kernel
-
-Floats = NDArray[np.float64]
 
 # Batches of a few thousand pairs go through plain loops without branches, which the compiler vectorises; calling the
 # library's exponential once per pair was ten times slower.

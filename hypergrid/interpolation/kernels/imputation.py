@@ -4,11 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.interpolation.kernels.cholesky import factorise, solve_lower, solve_upper
-from hypergrid.interpolation.kernels.local_task import LANES
+from hypergrid.interpolation.kernels.local_task import LANES, Floats
 from hypergrid.interpolation.kernels.threads import jit_kernel
-
-Floats = NDArray[np.float64]
-
 
 # Below this share, iterative refinement need not converge.
 MIN_SHARE = 1e-5

@@ -8,10 +8,8 @@ import scipy  # submodules load on first use: most queries need none
 from numpy.typing import NDArray
 
 from hypergrid.interpolation.points.distance import COINCIDENT_M, are_on_sphere, separations, straight_radius
-from hypergrid.interpolation.points.points import Targets
+from hypergrid.interpolation.points.points import Floats, Targets
 from hypergrid.interpolation.solvers.system import KrigingSystem
-
-Floats = NDArray[np.float64]
 
 SECTORS = 8
 """Sectors of 45 degrees around a target, the first from east to north-east."""

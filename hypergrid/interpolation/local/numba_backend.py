@@ -21,12 +21,12 @@ from hypergrid.interpolation.kernels.local_task import (
     WEIGHTS_OF_ONE,
     ChunkOutput,
     Factors,
+    Floats,
     LocalTask,
 )
 from hypergrid.interpolation.kernels.threads import jit_kernel
 from hypergrid.interpolation.local.neighbourhood import SECTORS, TargetChunk
 
-Floats = NDArray[np.float64]
 Numbers = NDArray[np.int32]
 
 

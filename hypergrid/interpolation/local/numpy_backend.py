@@ -18,9 +18,8 @@ from hypergrid.interpolation.kernels.local_task import (
     LocalTask,
 )
 from hypergrid.interpolation.local.neighbourhood import SECTORS, TargetChunk
+from hypergrid.interpolation.points.points import Floats
 from hypergrid.interpolation.solvers.system import invert
-
-Floats = NDArray[np.float64]
 
 BATCH_FLOATS = 2**20
 """Numbers in one batch of systems, or of selections (8 MiB)."""

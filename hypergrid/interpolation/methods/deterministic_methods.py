@@ -21,7 +21,7 @@ from hypergrid.interpolation.methods.sparse_weights import (
     refuse_undetermined,
 )
 from hypergrid.interpolation.points.distance import COINCIDENT_M, are_on_sphere, refuse_sphere, separations
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.masks import group_masks
 
 # Radial basis functions by scipy: the sum of kernels around the stations and a polynomial, through the values.
@@ -65,7 +65,7 @@ class RadialField(WithoutVariance):
 
     method = "radial_basis"
 
-    def __init__(self, stations: Stations, values: NDArray[np.float64], basis: RadialBasis) -> None:
+    def __init__(self, stations: Stations, values: Floats, basis: RadialBasis) -> None:
         stations_m, degree = stations.positions_m, DEGREES[basis.kernel]
         refuse_sphere(basis.label, stations_m)
         refuse_undetermined(basis.label, stations_m, degree)
@@ -89,7 +89,7 @@ class RadialField(WithoutVariance):
             result[slices] = len(surface.y)
         return result
 
-    def estimate(self, targets: Targets) -> NDArray[np.float64]:
+    def estimate(self, targets: Targets) -> Floats:
         """Estimate the targets, shape (slices, targets); NaN if the stations do not suffice."""
         points_m = targets.positions_m
         result = np.full((len(self._values), len(points_m)), np.nan)
@@ -101,13 +101,11 @@ class RadialField(WithoutVariance):
         """Count the stations behind each estimate, shape (slices, targets)."""
         return np.repeat(self.counts[:, None], targets.count, axis=1)
 
-    def _scale_places(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _scale_places(self, points_m: Floats) -> Floats:
         return (points_m - self._middle) / 1000.0
 
 
-def _make_surface(
-    basis: RadialBasis, places_km: NDArray[np.float64], values: NDArray[np.float64]
-) -> "scipy.interpolate.RBFInterpolator":
+def _make_surface(basis: RadialBasis, places_km: Floats, values: Floats) -> "scipy.interpolate.RBFInterpolator":
     kernel, smoothing = basis.kernel, basis.smoothing
     epsilon = None if basis.scale_m is None else 1000.0 / basis.scale_m
     try:
@@ -128,8 +126,6 @@ def _make_surface(
         )
     return surface
 
-
-Floats = NDArray[np.float64]
 
 NO_VARIOGRAM = ("nearest", "inverse_distance", "linear", "radial_basis")
 """Names of the methods in this file; each can be used without parameters."""
@@ -262,7 +258,7 @@ class TriangleField(WithoutVariance):
 
     method = "linear"
 
-    def __init__(self, stations: Stations, values: NDArray[np.float64]) -> None:
+    def __init__(self, stations: Stations, values: Floats) -> None:
         stations_m = stations.positions_m
         refuse_sphere(self.method, stations_m)
         refuse_undetermined(self.method, stations_m, 1)
@@ -285,7 +281,7 @@ class TriangleField(WithoutVariance):
             result[slices] = len(present)
         return result
 
-    def estimate(self, targets: Targets) -> NDArray[np.float64]:
+    def estimate(self, targets: Targets) -> Floats:
         """Estimate the targets, shape (slices, targets); NaN outside the hull of the reporting stations."""
         points_m = targets.positions_m
         result = np.full((len(self._values), len(points_m)), np.nan)
@@ -309,7 +305,7 @@ class TriangleField(WithoutVariance):
         return result
 
 
-def _triangulate(places_m: NDArray[np.float64]) -> "tuple[scipy.spatial.Delaunay, NDArray[np.float64]] | None":
+def _triangulate(places_m: Floats) -> "tuple[scipy.spatial.Delaunay, Floats] | None":
     """Triangulate stations, and map places to the weights of each triangle's first two corners.
 
     The maps have scipy's form (`Delaunay.transform`), shape (triangles, 3, 2): an inverse, and the third corner.
@@ -354,8 +350,8 @@ class InverseDistanceField(WithoutVariance):
 
     def __init__(
         self,
-        stations_m: NDArray[np.float64],
-        values: NDArray[np.float64],
+        stations_m: Floats,
+        values: Floats,
         *,
         method: str,
         power: float,
@@ -377,7 +373,7 @@ class InverseDistanceField(WithoutVariance):
         present = self._present.sum(axis=1)
         return np.asarray(np.minimum(present, self._neighbours or len(self._stations_m)), dtype=np.int32)
 
-    def estimate(self, targets: Targets) -> NDArray[np.float64]:
+    def estimate(self, targets: Targets) -> Floats:
         """Estimate the targets, shape (slices, targets); NaN if no station is within the radius."""
         points_m = targets.positions_m
         if not len(self._stations_m) or not len(points_m):
@@ -397,7 +393,7 @@ class InverseDistanceField(WithoutVariance):
                 result[slices] = (distance <= self._radius_m).sum(axis=1)
         return result
 
-    def _estimate_from_all(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _estimate_from_all(self, points_m: Floats) -> Floats:
         distance = separations(points_m, self._stations_m)
         at_station = distance <= COINCIDENT_M
         weights = _find_weights(distance, self._power, self._radius_m)
@@ -417,7 +413,7 @@ class InverseDistanceField(WithoutVariance):
             result[:, points] = np.where(reporting > 0, mean, result[:, points])
         return result
 
-    def _estimate_from_nearest(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _estimate_from_nearest(self, points_m: Floats) -> Floats:
         result = np.full((len(self._values), len(points_m)), np.nan)
         for slices, near, distance in self._find_nearest(points_m):
             weights = _find_weights(distance, self._power, self._radius_m)
@@ -429,9 +425,7 @@ class InverseDistanceField(WithoutVariance):
             result[slices] = np.where(total[:, 0] > 0, estimates, np.nan)
         return result
 
-    def _find_nearest(
-        self, points_m: NDArray[np.float64]
-    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]]:
+    def _find_nearest(self, points_m: Floats) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], Floats]]:
         """Yield slices with each point's nearest reporting stations and their distances [m]."""
         for present, slices in self._masks:
             if len(present):
@@ -441,7 +435,7 @@ class InverseDistanceField(WithoutVariance):
                 yield slices, present[indices.reshape(-1, count)], along.reshape(-1, count)
 
 
-def _find_weights(distance_m: NDArray[np.float64], power: float, radius_m: float) -> NDArray[np.float64]:
+def _find_weights(distance_m: Floats, power: float, radius_m: float) -> Floats:
     """Compute weights scaled to 1 at each point's nearest station."""
     # Scaled by the nearest distance, no power over- or underflows.
     clipped = np.maximum(distance_m, COINCIDENT_M)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery, SingularSystem
 from hypergrid.interpolation.methods.fitted_variogram import VariogramRequest, resolve_variogram
 from hypergrid.interpolation.methods.registry import Field, Method
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.trend import (
     ELEVATION,
@@ -23,9 +23,6 @@ from hypergrid.interpolation.solvers.trend import (
     subtract_trend,
     trend_of,
 )
-
-Floats = NDArray[np.float64]
-
 
 # `trend="auto"` selects an elevation trend by cross-validation on the stations themselves.
 #

@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery, NotFound, SingularSystem
 from hypergrid.interpolation.methods.conditioning import is_singular
 from hypergrid.interpolation.methods.registry import Field
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.trend import ROUNDING, subtract_trend
 from hypergrid.interpolation.variograms.fit import fit_variogram
 from hypergrid.interpolation.variograms.models import MODELS
 from hypergrid.interpolation.variograms.variogram import NuggetIs, Variogram, check_validity, parse_variogram
 from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
 
-Floats = NDArray[np.float64]
 Build = Callable[[Variogram, slice], Field]
 """Builds the field of a variogram and a range of slices."""
 

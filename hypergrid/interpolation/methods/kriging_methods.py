@@ -13,13 +13,11 @@ from hypergrid.interpolation.local.neighbourhood import NeighbourSelection
 from hypergrid.interpolation.methods.detrended import with_trend
 from hypergrid.interpolation.methods.fitted_variogram import build_fitted, find_residuals, parse_model
 from hypergrid.interpolation.methods.registry import METHODS, Field, Method
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.variograms.variogram import Variogram
-
-Floats = NDArray[np.float64]
 
 SUPPORTS = ("point", "block")
 """Support of an estimate: the value at a cell's centre, or the mean over the cell."""

@@ -6,13 +6,13 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, SingularSystem
 from hypergrid.interpolation.points.distance import COINCIDENT_M
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points.points import Floats, Stations, Targets
 
 FLAT = 1e-9
 """Ratio of least to greatest singular value below which stations are on one line (or conic)."""
 
 
-def determines(stations_m: NDArray[np.float64], degree: int) -> bool:
+def determines(stations_m: Floats, degree: int) -> bool:
     """Check that values at these places determine a polynomial of x and y.
 
     Parameters
@@ -39,7 +39,7 @@ def count_needed(degree: int) -> int:
     return (degree + 1) * (degree + 2) // 2
 
 
-def refuse_undetermined(label: str, stations_m: NDArray[np.float64], degree: int) -> None:
+def refuse_undetermined(label: str, stations_m: Floats, degree: int) -> None:
     """Reject a network on which no slice could be interpolated; an empty network is accepted.
 
     Raises
@@ -76,9 +76,7 @@ def refuse_same_place(label: str, stations: Stations, remedy: str) -> None:
         )
 
 
-def apply_weights(
-    values: NDArray[np.float64], near: NDArray[np.intp], weights: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def apply_weights(values: Floats, near: NDArray[np.intp], weights: Floats) -> Floats:
     """Compute the weighted sums of each point's few stations, shape (slices, points).
 
     Parameters
@@ -99,7 +97,7 @@ class WithoutVariance:
 
     method: str
 
-    def variance(self, targets: Targets) -> NDArray[np.float64]:
+    def variance(self, targets: Targets) -> Floats:
         """Raise InvalidQuery.
 
         Raises

@@ -17,11 +17,9 @@ from hypergrid.interpolation.methods.detrended import DetrendedField
 from hypergrid.interpolation.methods.fitted_variogram import SliceFields
 from hypergrid.interpolation.methods.registry import Field
 from hypergrid.interpolation.points.distance import COINCIDENT_M, are_on_sphere, straight_radius
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.masks import group_masks
-
-Floats = NDArray[np.float64]
 
 Coincident = Literal["refuse", "merge", "keep"]
 """Treatment of coincident stations."""
@@ -202,7 +200,7 @@ def field_of(field: Field, slices: Slices) -> Field:
     return FieldSubset(field, slices)
 
 
-def replace_values(field: Field, values: NDArray[np.float64]) -> Field | None:
+def replace_values(field: Field, values: Floats) -> Field | None:
     """Build the field of other values over the same network, shape (slices, stations); None if unsupported."""
     return field.replace_values(values) if isinstance(field, KrigingField | LocalField) else None
 
@@ -223,7 +221,7 @@ class FieldSubset:
         """The field of all slices."""
         return (self._field,)
 
-    def estimate(self, targets: Targets) -> NDArray[np.float64]:
+    def estimate(self, targets: Targets) -> Floats:
         """Estimate the targets, shape (slices, targets)."""
         return self._field.estimate(targets)[self._slices]
 
@@ -233,6 +231,6 @@ class FieldSubset:
         counts = self._field.counts[:, None] if by_target is None else by_target(targets)
         return np.asarray(counts, dtype=np.int32)[self._slices]
 
-    def variance(self, targets: Targets) -> NDArray[np.float64]:
+    def variance(self, targets: Targets) -> Floats:
         """Compute the error variance of the estimates, shape (slices, targets)."""
         return self._field.variance(targets)[self._slices]

@@ -2,16 +2,14 @@
 
 import numpy as np
 import scipy  # submodules load on first use: most queries need none
-from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.geodesy import FAR_CHORD, RADIUS_M, arc_m, chord_m
+from hypergrid.interpolation.points.points import Floats
 
 # 64-bit degrees projected to metres, or placed on the sphere, are off by some 1e-9 m; PyKrige uses 1e-10 m, in metres.
 COINCIDENT_M = 1e-6
 """Places within this distance [m] are coincident."""
-
-Floats = NDArray[np.float64]
 
 
 def are_on_sphere(places_m: Floats) -> bool:

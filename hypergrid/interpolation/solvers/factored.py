@@ -18,7 +18,6 @@ from typing import Final
 
 import numpy as np
 import scipy  # submodules load on first use: most queries need none
-from numpy.typing import NDArray
 
 from hypergrid.core.errors import SingularSystem
 from hypergrid.core.pacing import give_way
@@ -31,9 +30,8 @@ from hypergrid.interpolation.kernels.tiled_cholesky import (
     solve,
     solve_lower,
 )
+from hypergrid.interpolation.points.points import Floats
 from hypergrid.interpolation.solvers.system import MAX_ROUNDING, KrigingSystem
-
-Floats = NDArray[np.float64]
 
 ROWS_PAIRS: Final = 2**19
 """Numbers in a band of rows that is computed, or moved, at once (4 MiB)."""

@@ -21,13 +21,11 @@ from hypergrid.core.errors import SingularSystem
 from hypergrid.core.pacing import give_way, ranges
 from hypergrid.interpolation.kernels.covariance import FEW_COLUMNS, WORTH_COMPILED
 from hypergrid.interpolation.kernels.tiled_cholesky import TILE, decompose, multiply, solve
-from hypergrid.interpolation.points.points import Targets
+from hypergrid.interpolation.points.points import Floats, Targets
 from hypergrid.interpolation.solvers.factored import FactoredSystem
 from hypergrid.interpolation.solvers.masks import group_masks
 from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
-
-Floats = NDArray[np.float64]
 
 BATCH_FLOATS = 2**21
 """Numbers in one batch of small systems (16 MiB)."""

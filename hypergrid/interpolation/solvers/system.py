@@ -9,18 +9,15 @@ from functools import cached_property
 
 import numpy as np
 import scipy  # submodules load on first use: most queries need none
-from numpy.typing import NDArray
 
 from hypergrid.core.blas import threads_for
 from hypergrid.core.errors import InvalidQuery, SingularSystem
 from hypergrid.interpolation.kernels.covariance import Covariance
 from hypergrid.interpolation.points.distance import COINCIDENT_M, separations
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift, PlacedDrift
 from hypergrid.interpolation.variograms.variogram import Variogram
 from hypergrid.interpolation.weight_cache import key_of
-
-Floats = NDArray[np.float64]
 
 # Beyond it, a solution has only a few digits left.
 MAX_ROUNDING = 1e-6

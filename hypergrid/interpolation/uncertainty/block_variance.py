@@ -12,17 +12,14 @@ from itertools import pairwise
 
 import numpy as np
 import scipy  # submodules load on first use: most queries need none
-from numpy.typing import NDArray
 
 from hypergrid.core.pacing import give_way
 from hypergrid.interpolation.kernels.tiled_cholesky import multiply
 from hypergrid.interpolation.points.distance import separations
-from hypergrid.interpolation.points.points import Targets
+from hypergrid.interpolation.points.points import Floats, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.uncertainty.mean_variance import Combination, Correlation, combine
 from hypergrid.interpolation.variograms.variogram import Variogram
-
-Floats = NDArray[np.float64]
 
 # All pairs take some seconds. 10,000 of 40,000 cells over 5 ranges gave the mean semivariance to a relative 5e-5.
 MAX_CELLS = 20_000

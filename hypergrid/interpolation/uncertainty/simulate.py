@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, TooLarge
 from hypergrid.interpolation.points.distance import COINCIDENT_M, separations
-from hypergrid.interpolation.points.points import Targets
+from hypergrid.interpolation.points.points import Floats, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.uncertainty.mean_variance import Correlation
 from hypergrid.interpolation.variograms.variogram import Variogram
-
-Floats = NDArray[np.float64]
 
 # Their covariances take 512 MB, and factorising them some seconds.
 MAX_PLACES: Final = 8_000

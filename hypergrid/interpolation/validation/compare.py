@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hypergrid.core.errors import HyperGridError
 from hypergrid.interpolation.methods.registry import METHODS
@@ -14,7 +13,6 @@ from hypergrid.interpolation.validation.cross_validate import By, CrossValidatio
 from hypergrid.interpolation.validation.scores import Score, score
 from hypergrid.interpolation.variograms.variogram import Variogram
 
-Floats = NDArray[np.float64]
 Candidates = Mapping[str, tuple[str, Mapping[str, object]]]
 """Maps each candidate's label to its method and parameters."""
 

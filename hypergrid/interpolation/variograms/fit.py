@@ -16,8 +16,9 @@ import scipy  # submodules load on first use: most queries need none
 from numpy.typing import ArrayLike
 
 from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.interpolation.points.points import Floats
 from hypergrid.interpolation.variograms.empirical import Binning, EmpiricalVariogram, empirical_variogram
-from hypergrid.interpolation.variograms.models import MODELS, Floats
+from hypergrid.interpolation.variograms.models import MODELS
 from hypergrid.interpolation.variograms.variogram import Structure, Variogram
 
 Weights = Literal["pairs/distance^2", "pairs/semivariance^2", "pairs", "equal"]
