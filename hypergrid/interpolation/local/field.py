@@ -150,8 +150,8 @@ class LocalField:
         if self.is_assumed:
             return np.full((len(self._values), targets.count), np.nan)
         result = self._run_task(VARIANCES, targets, np.nan)
-        if self._noise_free and self.system.model.nugget_is == "measurement error" and targets.parts == 1:
-            result -= self.system.model.nugget
+        if self._noise_free and targets.parts == 1:
+            result -= self.system.model.noise
             np.maximum(result, 0.0, out=result, where=~np.isnan(result))
         return result
 

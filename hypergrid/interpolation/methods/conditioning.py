@@ -74,7 +74,7 @@ def condition_number(field: KrigingField) -> float:
     # In units of the largest semivariance among the stations, so that neither the unit of the values nor that of the
     # mean matters.
     system = field.system
-    scale = _find_scale(field)
+    scale = system.semivariance_across or 1.0
     sizes = np.full(system.size, np.sqrt(scale))
     sizes[system.stations.count :] = 1.0 / np.sqrt(scale)
     inverse = np.abs(field.inverse) * sizes * sizes[:, None]
@@ -93,7 +93,8 @@ def assess_conditioning(field: object) -> Conditioning | None:
     if isinstance(field, KrigingField):
         stations = field.system.stations.count
         largest = np.abs(np.diagonal(field.inverse)[:stations]).max(initial=0.0)
-        return Conditioning(condition_number(field), 1.0 / max(_find_scale(field) * float(largest), 1.0))
+        scale = field.system.semivariance_across or 1.0
+        return Conditioning(condition_number(field), 1.0 / max(scale * float(largest), 1.0))
     if not isinstance(field, LocalField) or is_valid_on_sphere(field.system.model):
         return None
     own, number = 1.0, 1.0
@@ -132,13 +133,6 @@ def conditioning_note(label: str, field: object) -> tuple[str, ...]:
 def _is_ill(model: Variogram, condition: Conditioning) -> bool:
     # A model is invalid on the sphere if it is smoother than the exponential model at short distances.
     return condition.number >= ILL or (condition.own < MIN_OWN_SHARE and not is_valid_on_sphere(model))
-
-
-def _find_scale(field: KrigingField) -> float:
-    """Compute the semivariance across the network, about the largest among the stations."""
-    system = field.system
-    extent_m = float(np.linalg.norm(np.ptp(system.isotropic_m, axis=0))) if system.stations.count else 0.0
-    return float(system.model.semivariance(np.array([extent_m]))[0]) or 1.0
 
 
 def _iterate_sets(field: LocalField) -> Iterator[tuple[Floats, Floats, NDArray[np.intp]]]:

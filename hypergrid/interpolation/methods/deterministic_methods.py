@@ -13,7 +13,13 @@ from hypergrid.core.geodesy import arc_m
 from hypergrid.core.parameters import Parameter
 from hypergrid.interpolation.methods.detrended import with_trend
 from hypergrid.interpolation.methods.registry import METHODS, Field, Method, Prepare
-from hypergrid.interpolation.points.distance import COINCIDENT_M, are_on_sphere, refuse_sphere, separations
+from hypergrid.interpolation.points.distance import (
+    COINCIDENT_M,
+    are_on_sphere,
+    name_coincident,
+    refuse_sphere,
+    separations,
+)
 from hypergrid.interpolation.points.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.masks import group_masks
 
@@ -75,10 +81,7 @@ def refuse_same_place(label: str, stations: Stations, remedy: str) -> None:
     SingularSystem
         Names the stations.
     """
-    places_m, names = stations.positions_m, stations.names
-    pairs = sorted(scipy.spatial.cKDTree(places_m).query_pairs(COINCIDENT_M)) if len(places_m) else []
-    if pairs:
-        named = ", ".join(f"{names[i]} and {names[j]}" for i, j in pairs[:5])
+    if named := name_coincident(stations):
         raise SingularSystem(
             f"{label} cannot pass through two values in the same place: {named}; {remedy}, ask for coincident='merge', "
             "or select one of them"

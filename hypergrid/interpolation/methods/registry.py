@@ -26,6 +26,12 @@ class Field(Protocol):
         """Compute the error variance of the estimates, shape (slices, targets)."""
 
 
+def count_at(field: Field, targets: Targets) -> NDArray[np.int32]:
+    """Count the stations behind each estimate, shape (slices, targets), or (slices, 1) if a slice has one count."""
+    by_target = getattr(field, "counts_at", None)
+    return np.asarray(field.counts[:, None] if by_target is None else by_target(targets), dtype=np.int32)
+
+
 Over = Literal["space", "time"]
 """Dimension of an interpolation."""
 

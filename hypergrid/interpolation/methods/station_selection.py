@@ -15,8 +15,8 @@ from hypergrid.interpolation.local.field import LocalField
 from hypergrid.interpolation.methods.deterministic_methods import InverseDistanceField
 from hypergrid.interpolation.methods.detrended import DetrendedField
 from hypergrid.interpolation.methods.fitted_variogram import SliceFields
-from hypergrid.interpolation.methods.registry import Field
-from hypergrid.interpolation.points.distance import COINCIDENT_M, are_on_sphere, straight_radius
+from hypergrid.interpolation.methods.registry import Field, count_at
+from hypergrid.interpolation.points.distance import are_on_sphere, number_places, straight_radius
 from hypergrid.interpolation.points.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.masks import group_masks
@@ -112,7 +112,7 @@ def treat_coincident(
     """
     within_m = given.get("merge_within_m")
     asked = given.get("coincident") or ("merge" if within_m is not None else None)
-    labels = _number_places(stations, max(within_m or 0.0, COINCIDENT_M))
+    labels = number_places(stations.positions_m, straight_radius(within_m or 0.0, stations.positions_m))
     together = [np.flatnonzero(labels == label) for label in np.flatnonzero(np.bincount(labels) > 1)]
     if not together:
         return stations, values, ()
@@ -131,19 +131,6 @@ def join_names(names: Iterable[str]) -> str:
     listed = list(names)
     more = len(listed) - MAX_SHOWN
     return ", ".join(listed[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _number_places(stations: Stations, within_m: float) -> NDArray[np.intp]:
-    """Label each station with its place, in order of first station, shape (stations,)."""
-    count = stations.count
-    if not count:
-        return np.zeros(0, dtype=np.intp)
-    reach = max(straight_radius(within_m, stations.positions_m), COINCIDENT_M)
-    pairs = scipy.spatial.cKDTree(stations.positions_m).query_pairs(reach, output_type="ndarray")
-    if not len(pairs):
-        return np.arange(count)
-    near = scipy.sparse.coo_array((np.ones(len(pairs), dtype=bool), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
-    return np.asarray(scipy.sparse.csgraph.connected_components(near, directed=False)[1], dtype=np.intp)
 
 
 def _merge_stations(stations: Stations, values: Floats, labels: NDArray[np.intp]) -> tuple[Stations, Floats]:
@@ -227,9 +214,7 @@ class FieldSubset:
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
         """Count the stations behind each estimate, shape (slices, targets)."""
-        by_target = getattr(self._field, "counts_at", None)
-        counts = self._field.counts[:, None] if by_target is None else by_target(targets)
-        return np.asarray(counts, dtype=np.int32)[self._slices]
+        return count_at(self._field, targets)[self._slices]
 
     def variance(self, targets: Targets) -> Floats:
         """Compute the error variance of the estimates, shape (slices, targets)."""

@@ -241,8 +241,8 @@ class KrigingField:
             solved = multiply(sides, self.inverse)
             reduced, result = np.einsum("ps,ps->p", solved, sides), self.growth(solved)
         full = self.system.within_variance(targets) - reduced
-        if self.noise_free and self.system.model.nugget_is == "measurement error" and targets.parts == 1:
-            full = full - self.system.model.nugget
+        if self.noise_free and targets.parts == 1:
+            full = full - self.system.model.noise
         result += full
         # At a station rounding may give a value below zero; NaN is preserved.
         np.maximum(result, 0.0, out=result)

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy  # submodules load on first use: most queries need none
 
 from hypergrid.core.blas import threads_for
 from hypergrid.core.errors import InvalidQuery, SingularSystem
 from hypergrid.interpolation.kernels.covariance import Covariance
-from hypergrid.interpolation.points.distance import COINCIDENT_M, separations
+from hypergrid.interpolation.points.distance import COINCIDENT_M, name_coincident, separations
 from hypergrid.interpolation.points.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift, PlacedDrift
 from hypergrid.interpolation.variograms.variogram import Variogram
@@ -81,10 +80,13 @@ class KrigingSystem:
         # An unknown constant mean absorbs any shift.
         if self.drift.drift.mean is not None:
             return 0.0
-        if self.model.is_bounded:
-            return self.model.sill
-        extent = np.ptp(self.isotropic_m, axis=0)
-        return float(self.model.semivariance(np.array([np.linalg.norm(extent)]))[0])
+        return self.model.sill if self.model.is_bounded else self.semivariance_across
+
+    @property
+    def semivariance_across(self) -> float:
+        """Semivariance across the network, about the largest among the stations."""
+        extent_m = np.linalg.norm(np.ptp(self.isotropic_m, axis=0))
+        return float(self.model.semivariance(np.array([extent_m]))[0])
 
     @property
     def size(self) -> int:
@@ -223,11 +225,7 @@ def refuse_coincident(label: str, stations: Stations, model: Variogram) -> None:
     SingularSystem
         Names the stations.
     """
-    if model.nugget > 0 or not stations.count:
-        return
-    pairs = sorted(scipy.spatial.cKDTree(stations.positions_m).query_pairs(COINCIDENT_M))
-    if pairs:
-        names = ", ".join(f"{stations.names[i]} and {stations.names[j]}" for i, j in pairs[:5])
+    if names := "" if model.nugget > 0 else name_coincident(stations):
         raise SingularSystem(
             f"{label} cannot tell stations in the same place apart without a nugget: {names}; "
             "give the variogram a nugget above zero, ask for coincident='merge', or select one of them"

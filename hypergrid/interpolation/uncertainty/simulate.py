@@ -8,11 +8,9 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-import scipy  # submodules load on first use: most queries need none
-from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, TooLarge
-from hypergrid.interpolation.points.distance import COINCIDENT_M, separations
+from hypergrid.interpolation.points.distance import number_places, separations
 from hypergrid.interpolation.points.points import Floats, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.uncertainty.mean_variance import Correlation
@@ -47,7 +45,7 @@ class Simulator:
             The variogram is invalid at these places, as a Gaussian one on the sphere may be.
         """
         # Coincident places share a row, since equal rows would make the covariance singular.
-        _, first, self._place_index = np.unique(_number_places(places_m), return_index=True, return_inverse=True)
+        _, first, self._place_index = np.unique(number_places(places_m), return_index=True, return_inverse=True)
         if len(first) > MAX_PLACES:
             label, what = "simulate", "places (cells and stations)"
             remedy = "simulate on a coarser grid, or on a part of it by clip"
@@ -140,22 +138,13 @@ def _correlate_fields(fields: Floats, times_s: Floats, correlation: Correlation)
     return fields
 
 
-def _number_places(places_m: Floats) -> NDArray[np.intp]:
-    """Label places, equally if they agree to within `COINCIDENT_M`; shape (places,)."""
-    pairs = scipy.spatial.cKDTree(places_m).query_pairs(COINCIDENT_M, output_type="ndarray")
-    linked = scipy.sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(places_m),) * 2)
-    return np.asarray(scipy.sparse.csgraph.connected_components(linked, directed=False)[1], dtype=np.intp)
-
-
 def _make_covariance(isotropic_m: Floats, model: Variogram) -> Floats:
     gamma = model.semivariance(separations(isotropic_m, isotropic_m))
     diagonal = np.arange(len(gamma))
-    if model.nugget_is == "measurement error":
-        gamma -= model.nugget
+    gamma -= model.noise
     gamma[diagonal, diagonal] = 0.0
     if model.is_bounded:
-        sill = model.sill - (model.nugget if model.nugget_is == "measurement error" else 0.0)
-        return np.asarray(sill - gamma)
+        return np.asarray(model.sill - model.noise - gamma)
     # Covariance of the differences from the first place.
     return np.asarray(gamma[:, :1] + gamma[:1, :] - gamma)
 

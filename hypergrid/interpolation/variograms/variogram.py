@@ -185,6 +185,11 @@ class Variogram:
         return self.nugget + sum(term.psill for term in self.structures) if self.is_bounded else math.inf
 
     @property
+    def noise(self) -> float:
+        """Variance of the measurement error: the nugget, or 0 if that is micro-scale."""
+        return self.nugget if self.nugget_is == "measurement error" else 0.0
+
+    @property
     def effective_range_m(self) -> float:
         """Distance at which all terms reached 95 % of their partial sills [m]; infinite if unbounded."""
         return max(term.effective_range_m for term in self.structures)
