@@ -50,8 +50,10 @@ class Covariance:
     origin: float = 0.0
     """Covariance at distance 0; 0 gives negative semivariances."""
     exact_within_m: float | None = None
-    """A station within this distance of the point [m] has the covariance `origin`, which makes the estimate exact
-    there; None if the nugget counts at every distance."""
+    """Distance from a station [m] within which the covariance is `origin`, which makes the estimate exact there.
+
+    None if the nugget counts at every distance.
+    """
 
     def evaluate(
         self, points_m: Floats, stations_m: Floats, *, job_pairs: int = 0, out: Floats | None = None
