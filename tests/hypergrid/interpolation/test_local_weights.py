@@ -180,12 +180,12 @@ def test_threads_find_the_same() -> None:
 @pytest.mark.parametrize("kind", [LocalField, KrigingField])
 def test_a_network_takes_other_values(kind: type[LocalField] | type[KrigingField]) -> None:
     stations, values, targets = network(9)
-    near = {"neighbours": 8} if kind is LocalField else {}
-    begun = kind(stations, values[:3], model=MODEL, **near)
+    system, near = KrigingSystem.of(stations, MODEL), (NeighbourSelection(8),) if kind is LocalField else ()
+    begun = kind(system, values[:3], *near)
     begun.estimate(targets)
     other = replace_values(begun, values[3:])
     assert isinstance(other, kind)
-    fresh = kind(stations, values[3:], model=MODEL, **near)
+    fresh = kind(system, values[3:], *near)
     np.testing.assert_array_equal(other.estimate(targets), fresh.estimate(targets))
     np.testing.assert_array_equal(other.counts, fresh.counts)
     assert begun.estimate(targets).shape == (3, TARGETS)
