@@ -195,7 +195,7 @@ def find_set(
         slots[:] = -1
         factors.held[0] = 0
         bucket = np.int64(key >> np.uint64(1)) & beyond
-    slot = factors.held[0]
+    slot = int(factors.held[0])
     factors.held[0] += 1
     keys[bucket], slots[bucket], factors.sizes[slot] = key, slot, chosen.size
     members = factors.members[slot]

@@ -67,7 +67,7 @@ def number_places(places_m: Floats, within_m: float = 0.0) -> NDArray[np.intp]:
     The distance is Euclidean; shape (places,).
     """
     count, reach = len(places_m), max(within_m, COINCIDENT_M)
-    pairs = scipy.spatial.cKDTree(places_m).query_pairs(reach, output_type="ndarray") if count else []
+    pairs = scipy.spatial.cKDTree(places_m).query_pairs(reach, output_type="ndarray") if count else np.empty((0, 2))
     if not len(pairs):
         return np.arange(count)
     near = scipy.sparse.coo_array((np.ones(len(pairs), dtype=bool), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
