@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -17,9 +18,8 @@ from hypergrid.interpolation import compare_methods as compare
 from hypergrid.interpolation import cross_validate as validate
 from hypergrid.interpolation.solvers.trend import ELEVATION
 from hypergrid.interpolation.variograms.empirical import Binning
-from hypergrid.interpolation.variograms.fit import VariogramFit
+from hypergrid.interpolation.variograms.fit import VariogramFit, fit_groups
 from hypergrid.interpolation.variograms.fit import fit_variogram as fit
-from hypergrid.interpolation.variograms.fit import fit_variogram_by_group as fit_groups
 from hypergrid.interpolation.variograms.variogram import Anisotropy
 from hypergrid.perspective import Base
 from hypergrid.perspective.build.uncertainty_spec import parse_memory
@@ -149,7 +149,7 @@ def fit_variogram_by_group(
     samples, times = _read_samples(data)
     groups = _label_groups(times, by) if isinstance(by, str) else np.asarray(by)
     placed = np.isfinite(samples.positions_m).all(axis=1)
-    return fit_groups(samples.positions_m[placed], samples.values[:, placed], groups=groups, **chosen)
+    return fit_groups(samples.values[:, placed], groups, partial(fit, samples.positions_m[placed], **chosen))
 
 
 def _label_groups(times: NDArray[np.datetime64], by: str) -> NDArray[Any]:
@@ -283,14 +283,10 @@ def compare_methods(data: Query | xr.DataArray) -> list[Comparison]:
     except InvalidQuery as error:
         problem = f"no variogram can be fitted: {error}"
     return compare(
-        samples.values,
-        samples.positions_m,
-        samples.elevation_m,
+        samples,
         variogram=fitted.variogram if fitted else None,
         doubts=_list_doubts(fitted, samples) if fitted else (),
         no_variogram=problem,
-        names=samples.names,
-        unit=samples.unit,
     )
 
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hypergrid.core.errors import InvalidLayer
 from hypergrid.core.tokens import token
-from hypergrid.core.units import DIMENSIONLESS_TEXT, check_unit, convert
+from hypergrid.core.units import check_unit, convert
 from hypergrid.topology.space import System
 
 Floats = NDArray[np.float64]
@@ -31,11 +31,18 @@ _ROUNDING: Final = 1e-8
 class Layer:
     """An immutable field at cell centres, rows from the south, columns from the west.
 
-    Rows of projected layers begin at the least y.
+    Rows of projected layers begin at the least y. Centres may also be given in descending order, and values in any unit
+    that converts to the fixed one of the layer's name.
+
+    Examples
+    --------
+    >>> ground = Layer("elevation", x=[0, 100], y=[100, 0], values=[[1, 2], [3, 4]], unit="km", system="metres")
+    >>> ground.unit, float(ground.sample([[50.0, 0.0]])[0])
+    ('m', 3500.0)
     """
 
     name: str
-    """Name in queries, for example "elevation"."""
+    """Name in queries; "elevation" is converted to metres."""
     x: Floats
     """Centres of the columns, longitude [degree] or projected x [m], ascending and regular, shape (columns,)."""
     y: Floats
@@ -43,26 +50,34 @@ class Layer:
     values: Floats
     """Values [unit], NaN if unknown, shape (rows, columns)."""
     unit: str = "unknown"
+    """Unit of the values; the fixed unit of the name if unknown."""
     system: System = "lonlat"
+    """Coordinates of the centres: longitudes and latitudes, or metres."""
     description: str = ""
     """Provenance: source, coordinate reference system, resampling."""
 
     def __post_init__(self) -> None:
-        """Copy and validate the arrays.
+        """Copy, order, convert and validate the arrays.
 
         Raises
         ------
         InvalidLayer
-            An empty name, fewer than two rows or columns, centres that are not regular and ascending, mismatched
-            shapes, infinite values, or only NaN.
+            An empty name, fewer than two rows or columns, centres that are not regular, mismatched shapes, infinite
+            values, or only NaN.
         InvalidUnit
-            The unit is unknown.
+            The unit is unknown, or does not convert to the fixed unit of the name.
         """
         if not self.name:
             raise InvalidLayer("a layer needs a name; got an empty one; name what it holds, for example 'elevation'")
-        check_unit(self.unit)
-        for field in ("x", "y", "values"):
-            array = np.array(getattr(self, field), np.float64, order="C")
+        stated = check_unit(self.unit or "unknown")
+        object.__setattr__(self, "unit", UNITS.get(self.name, stated))
+        x, y, values = (np.asarray(each, np.float64) for each in (self.x, self.y, self.values))
+        if _descends(x) and values.ndim == 2:
+            x, values = x[::-1], values[:, ::-1]
+        if _descends(y) and values.ndim == 2:
+            y, values = y[::-1], values[::-1]
+        for field, given in (("x", x), ("y", y), ("values", convert(values, stated, self.unit))):
+            array = np.array(given, np.float64, order="C")
             array[np.isnan(array)] = np.nan  # one bit pattern of NaN, so that equal layers have equal bytes
             array.setflags(write=False)
             object.__setattr__(self, field, array)
@@ -199,56 +214,6 @@ def _find_between(position: Floats, last: int) -> tuple[NDArray[np.intp], Floats
     clamped = np.clip(np.where(inside, position, 0.0), 0.0, last)
     before = np.minimum(clamped.astype(np.intp), last - 1)
     return before, clamped - before, inside
-
-
-def make_layer(
-    name: str,
-    *,
-    x: ArrayLike,
-    y: ArrayLike,
-    values: ArrayLike,
-    unit: str | None = None,
-    system: System = "lonlat",
-    description: str = "",
-) -> Layer:
-    """Build a layer from cells in either order, in the unit of its name.
-
-    Parameters
-    ----------
-    name
-        Name in queries; "elevation" is converted to metres.
-    x, y
-        Centres, evenly spaced, ascending or descending [degree or m], shapes (columns,) and (rows,).
-    values
-        Shape (rows, columns), NaN if unknown.
-    unit
-        Unit of the values; None, "" or "unknown": the fixed unit of the name, or unknown.
-    system
-        Coordinates of the centres: lonlat, or metres.
-    description
-        Provenance.
-
-    Raises
-    ------
-    InvalidLayer
-        As for `Layer`.
-    InvalidUnit
-        The unit is unknown, or does not convert to the fixed unit of the name.
-
-    Examples
-    --------
-    >>> ground = make_layer("elevation", x=[0, 100], y=[100, 0], values=[[1, 2], [3, 4]], unit="km", system="metres")
-    >>> ground.unit, float(ground.sample([[50.0, 0.0]])[0])
-    ('m', 3500.0)
-    """
-    columns, rows, field = (np.asarray(each, np.float64) for each in (x, y, values))
-    if _descends(columns) and field.ndim == 2:
-        columns, field = columns[::-1], field[:, ::-1]
-    if _descends(rows) and field.ndim == 2:
-        rows, field = rows[::-1], field[::-1]
-    stated = "unknown" if unit is None or unit in DIMENSIONLESS_TEXT[:1] else unit
-    kept = UNITS.get(name, stated)
-    return Layer(name, columns, rows, convert(field, stated, kept), kept, system, description)
 
 
 def _descends(centres: Floats) -> bool:

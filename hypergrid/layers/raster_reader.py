@@ -10,7 +10,7 @@ import pyproj
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidLayer, NotFound, TooLarge
-from hypergrid.layers.layer import Layer, interpolate_bilinear, make_layer
+from hypergrid.layers.layer import Layer, interpolate_bilinear
 
 if TYPE_CHECKING:
     from rasterio.crs import CRS
@@ -204,7 +204,6 @@ def read_raster(
     band: int | None = None,
     bounds: Bounds | None = None,
     crs: str | None = None,
-    most_cells: int = MAX_CELLS,
 ) -> Layer:
     """Read a band of a raster as a layer.
 
@@ -226,8 +225,6 @@ def read_raster(
         West, south, east, north [degree]: only the cells that touch them, plus one around; None: all.
     crs
         Coordinate reference system of a raster that states none, such as "EPSG:2056".
-    most_cells
-        Maximum number of cells.
 
     Raises
     ------
@@ -238,7 +235,7 @@ def read_raster(
     InvalidUnit
         The unit is unknown, or does not convert.
     TooLarge
-        The number of cells exceeds `most_cells`.
+        The number of cells exceeds `MAX_CELLS`.
     """
     import rasterio  # noqa: PLC0415 - GDAL takes 0.1 s to load, and only this command needs it
     from rasterio.errors import RasterioError  # noqa: PLC0415
@@ -251,14 +248,14 @@ def read_raster(
         with rasterio.open(path) as raster:
             number = _check_band(raster, band)
             system = _read_system(raster, crs)
-            values, x, y, how = _read_cells(raster, number, system, bounds, most_cells)
+            values, x, y, how = _read_cells(raster, number, system, bounds)
             stated = raster.units[number - 1]
     except RasterioError as error:
         raise InvalidLayer(
             f"{path} cannot be read as a raster: {error}; give a file that GDAL reads, such as a GeoTIFF"
         ) from error
     description = f"{Path(path).name}, band {number}, {_describe_system(system)}, {how}"
-    return make_layer(name, x=x, y=y, values=values, unit=unit or stated, description=description)
+    return Layer(name, x, y, values, unit or stated or "unknown", description=description)
 
 
 def _check_bounds(bounds: Bounds) -> None:
@@ -298,7 +295,7 @@ def _read_system(raster: "DatasetReader", given: str | None) -> "CRS":
 
 
 def _read_cells(
-    raster: "DatasetReader", band: int, system: "CRS", bounds: Bounds | None, most_cells: int
+    raster: "DatasetReader", band: int, system: "CRS", bounds: Bounds | None
 ) -> tuple[Floats, Floats, Floats, str]:
     """Return values, x and y of the centres, and a description of the resampling."""
     whole = RasterFrame(tuple(raster.transform)[:6], raster.height, raster.width)
@@ -307,7 +304,7 @@ def _read_cells(
         rows, columns = slice(0, whole.rows), slice(0, whole.columns)
         if bounds is not None:
             rows, columns = whole.window(bounds, margin=AROUND)
-        values = _read_values(raster, band, rows, columns, most_cells=most_cells, bounds=bounds)
+        values = _read_values(raster, band, rows, columns, bounds=bounds)
         x = c + a * (np.arange(columns.start, columns.stop, dtype=np.float64) + 0.5)
         y = f + e * (np.arange(rows.start, rows.stop, dtype=np.float64) + 0.5)
         return values, x, y, "cell by cell"
@@ -319,8 +316,8 @@ def _read_cells(
             f"{raster.name} in {_describe_system(system)} cannot be placed on the earth: {error}; reproject it to "
             f"{LONLAT}"
         ) from error
-    _check_size(raster, *onto.shape, most_cells=most_cells, bounds=bounds)
-    source = _read_values(raster, band, onto.rows, onto.columns, most_cells=most_cells, bounds=bounds)
+    _check_size(raster, *onto.shape, bounds=bounds)
+    source = _read_values(raster, band, onto.rows, onto.columns, bounds=bounds)
     values = resample(source, whole.part(onto.rows, onto.columns), there, onto)
     how = f"bilinear to {LONLAT} at {onto.steps[0]:.3g} x {onto.steps[1]:.3g} degree"
     return values, onto.lon, onto.lat, how
@@ -331,24 +328,22 @@ def _describe_system(system: "CRS") -> str:
     return f"EPSG:{code}" if code else "a system of its own"
 
 
-def _read_values(
-    raster: "DatasetReader", band: int, rows: slice, columns: slice, *, most_cells: int, bounds: Bounds | None
-) -> Floats:
+def _read_values(raster: "DatasetReader", band: int, rows: slice, columns: slice, *, bounds: Bounds | None) -> Floats:
     height, width = rows.stop - rows.start, columns.stop - columns.start
-    _check_size(raster, height, width, most_cells=most_cells, bounds=bounds)
+    _check_size(raster, height, width, bounds=bounds)
     masked: Any = raster.read(band, window=((rows.start, rows.stop), (columns.start, columns.stop)), masked=True)
     values = np.asarray(masked.astype(np.float64).filled(np.nan))
     scaled: Floats = values * raster.scales[band - 1] + raster.offsets[band - 1]
     return scaled
 
 
-def _check_size(raster: "DatasetReader", rows: int, columns: int, *, most_cells: int, bounds: Bounds | None) -> None:
+def _check_size(raster: "DatasetReader", rows: int, columns: int, *, bounds: Bounds | None) -> None:
     if not rows or not columns:
         held = tuple(round(edge, 6) for edge in raster.bounds)
         raise InvalidLayer(
             f"{raster.name} has no cell within the bounds {bounds}; it reaches over {held} in its own coordinates; "
             "give bounds in degrees that it covers"
         )
-    if rows * columns > most_cells:
+    if rows * columns > MAX_CELLS:
         label = f"layer from {raster.name}"
-        raise TooLarge(label, "cells", rows * columns, most_cells, _CROP)
+        raise TooLarge(label, "cells", rows * columns, MAX_CELLS, _CROP)

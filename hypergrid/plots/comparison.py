@@ -120,9 +120,9 @@ def plot_comparison(best: BestMap) -> Figure:
     measured = best.values.to_numpy()
     together = np.concatenate([value.to_numpy().ravel(), measured])
     norm = Normalize(float(np.nanmin(together)), float(np.nanmax(together)))
-    _draw_panel(figure, left, (x, y), value.to_numpy(), FIELD_COLOURS, f"{name} [{unit}]", norm)
+    _draw_panel(left, (x, y), value.to_numpy(), FIELD_COLOURS, f"{name} [{unit}]", norm)
     _draw_contours(left, (x, y), value.to_numpy())
-    _draw_panel(figure, right, (x, y), error, ERROR_COLOURS, f"standard error [{unit}]", None)
+    _draw_panel(right, (x, y), error, ERROR_COLOURS, f"standard error [{unit}]", None)
     east, north = (best.values[key].to_numpy() for key in (("lon", "lat") if lonlat else ("x", "y")))
     has_value = np.isfinite(measured)
     edge: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.7, "zorder": 3}
@@ -143,7 +143,6 @@ def plot_comparison(best: BestMap) -> Figure:
 
 
 def _draw_panel(
-    figure: Figure,
     axes: Axes,
     edges: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
     values: np.ndarray[Any, Any],
@@ -153,7 +152,7 @@ def _draw_panel(
 ) -> None:
     image = axes.pcolormesh(*edges, np.ma.masked_invalid(values), cmap=colours, norm=norm, rasterized=True)
     axes.set_facecolor("0.85")
-    figure.colorbar(image, ax=axes, label=label, orientation="horizontal", shrink=0.75, aspect=32, pad=0.02)
+    axes.figure.colorbar(image, ax=axes, label=label, orientation="horizontal", shrink=0.75, aspect=32, pad=0.02)
 
 
 def _draw_contours(

@@ -1,6 +1,6 @@
 """Topologies: axes, their products, and which cells cover which."""
 
-from hypergrid.topology.axes import PER_UNIT, Instants, Regular, align_axis, quanta, usual_spacing_ns
+from hypergrid.topology.axes import PER_UNIT, Instants, Regular, quanta, usual_spacing_ns
 from hypergrid.topology.bands import Bands
 from hypergrid.topology.bins import Bins, make_bins
 from hypergrid.topology.civil import Calendar, LocalClock, Unit, check_zone
@@ -50,7 +50,6 @@ __all__ = [
     "Unit",
     "ZoneCells",
     "Zones",
-    "align_axis",
     "axes_of",
     "blocks_of",
     "cells_from_json",

@@ -97,6 +97,15 @@ class Regular:
         """Return the cells from `first` up to, not including, `stop`."""
         return replace(self, origin=self.origin + first * self.step, count=stop - first)
 
+    def repeat_over(self, start: int, stop: int) -> "Regular":
+        """Repeat the first cell step by step, forwards and backwards, over a source [quantum].
+
+        The first corner is the last one at or before the start of the source; the last corner is the last one within
+        the source, whose stop is exclusive (design section 4).
+        """
+        first, last = (start - self.origin) // self.step, (stop - self.origin - 1) // self.step
+        return self.part(first, last + 1)
+
 
 @dataclass(frozen=True, eq=False)
 class Instants:
@@ -138,20 +147,6 @@ class Instants:
     def part(self, first: int, stop: int) -> "Instants":
         """Return the instants from `first` up to, not including, `stop`."""
         return Instants(self.name, self.times_ns[first:stop], self.interval_ns)
-
-
-def align_axis(  # noqa: PLR0913 - two records would be no clearer
-    name: str, source_start: int, source_stop: int, *, step: int, length: int, quantum: Quantum, offset: int = 0
-) -> Regular:
-    """Return the cells of a step and length that cover a source.
-
-    Corners are multiples of the step plus the offset. The first corner is the last one at or before the start of the
-    source; the last corner is the last one within the source (design section 4).
-    """
-    first = (source_start - offset) // step
-    # The stop is exclusive.
-    last = (source_stop - offset - 1) // step
-    return Regular(name, first * step + offset, step, last - first + 1, length, quantum)
 
 
 _SEXAGESIMAL = re.compile(r"([+-]?)([0-9]{1,3}):([0-9]{1,2})(?::([0-9]{1,2}(?:\.[0-9]+)?))?")

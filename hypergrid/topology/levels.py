@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound
-from hypergrid.topology.axes import Regular, align_axis, axis_of, is_count, quanta
+from hypergrid.topology.axes import Regular, axis_of, is_count, quanta
 from hypergrid.topology.bins import Bins
 
 Levels = Regular | Bins
@@ -78,7 +78,7 @@ def levels(spec: object, over: tuple[int, int] | None = None) -> Levels:
     if step <= 0:
         raise InvalidQuery(f"{NAME} needs a step of at least 1 mm (0.001); got {spec['step']!r}")
     if over is not None and len(spec) == 1:
-        return align_axis(NAME, *over, step=step, length=step, quantum="mm")
+        return Regular(NAME, 0, step, 1, step, "mm").repeat_over(*over)
     return _make_regular(spec, step)
 
 

@@ -11,7 +11,7 @@ import xarray as xr
 
 import hypergrid as hg
 from hypergrid.core.times import parse_instant
-from hypergrid.layers.layer import make_layer
+from hypergrid.layers.layer import Layer
 
 NOW_NS = parse_instant("2008-01-12")
 
@@ -36,7 +36,7 @@ def test_three_levels_are_three_maps_over_plains_of_their_heights(root: Path, fi
     for level, height_m in enumerate((2400.0, 2450.0, 2500.0)):
         shutil.copytree(five_days / "build/demo/archive", tmp_path / f"over {height_m}")
         archive = hg.open(tmp_path / f"over {height_m}")
-        plain = make_layer("elevation", x=[7.0, 7.4], y=[45.7, 46.0], values=np.full((2, 2), height_m))
+        plain = Layer("elevation", x=[7.0, 7.4], y=[45.7, 46.0], values=np.full((2, 2), height_m))
         archive.store.add_layer(plain, now_ns=NOW_NS)
         expected = archive.latest().query(document).compute()
         np.testing.assert_allclose(found["value"][:, level], expected["value"], rtol=1e-10, atol=1e-10)

@@ -12,6 +12,7 @@ from hypergrid.execution.operators.cells import Cells
 from hypergrid.interpolation import Field, Stations, Targets, Variogram
 from hypergrid.interpolation.methods.conditioning import conditioning_note, models_of
 from hypergrid.interpolation.methods.in_time import KnownReadings, Ticks, estimate
+from hypergrid.interpolation.methods.registry import count_at
 from hypergrid.interpolation.methods.station_selection import PARAMETERS, replace_values, treat_coincident
 from hypergrid.interpolation.solvers.trend import ELEVATION, NETWORK_M, trend_of
 from hypergrid.interpolation.variograms.variogram import check_validity
@@ -107,7 +108,7 @@ def prepare_interpolation(
 
 def _noise_notes(models: tuple[Variogram, ...]) -> tuple[str, ...]:
     """Note that a noise-free variance was requested but there is no noise to omit."""
-    if not models or any(model.nugget > 0 and model.nugget_is == "measurement error" for model in models):
+    if not models or any(model.noise > 0 for model in models):
         return ()
     why = (
         "the nugget is micro-scale, a part of the field; give the variogram nugget_is='measurement error' (also beside "
@@ -218,8 +219,8 @@ def make_layer_lookup(node: Perspective) -> Covariate:
 
 def count_stations_used(field: Field, targets: Targets) -> NDArray[np.int64]:
     """Return the stations used, shape (slices, 1), or (slices, targets) if counted by target."""
-    by_target = None if getattr(field, "counts_are_even", False) else getattr(field, "counts_at", None)
-    return (field.counts[:, None] if by_target is None else by_target(targets)).astype(np.int64)
+    counts = field.counts[:, None] if getattr(field, "counts_are_even", False) else count_at(field, targets)
+    return counts.astype(np.int64)
 
 
 # Shared by the boxes of one interpolation: the network with its systems, and the requested places.

@@ -400,7 +400,7 @@ def variance_attributes(surface: Perspective, correlation: str) -> dict[str, str
     given = operator.arguments if isinstance(operator, Interpolate) else {}
     model = given.get("variogram")
     is_block = given.get("support") == "block"
-    is_noise = isinstance(model, Variogram) and model.nugget_is == "measurement error" and model.nugget > 0
+    is_noise = isinstance(model, Variogram) and model.noise > 0
     noise_free = is_noise and (is_block or given.get("variance_of") == "noise-free")
     value = "noise-free value" if noise_free else "observable value"
     steps = [item.operator for item in aggregates if isinstance(item.operator, Aggregate)]

@@ -484,28 +484,7 @@ def simulate(plan: Plan, *, count: int, generator: np.random.Generator, memory: 
             f"simulate needs correlation_time for a surface of {len(times_s)} time cells ({why}): a duration such as "
             "'6h', or '0s' where only single time cells will be looked at"
         )
-    stations, mean = field.system.stations, field.mean
-    model, drift = field.system.model, field.system.drift.drift
-
-    def krige(read: Floats) -> Floats:
-        # Add a known mean before and subtract it after: the simulated values have none.
-        return (
-            KrigingField(stations, read + mean, model=model, drift=drift, label=operator.method).estimate(targets)
-            - mean
-        )
-
-    made = simulate_given(
-        stations,
-        np.where(field.present, field.complete, np.nan),
-        targets,
-        model=model,
-        estimate=field.estimate(targets),
-        krige=krige,
-        times_s=times_s,
-        count=count,
-        generator=generator,
-        correlation=correlation.between[0],
-    )
+    made = simulate_given(field, targets, times_s, count=count, generator=generator, correlation=correlation.between[0])
     result = np.full((count, topology.time.count, len(known)), np.nan)
     result[:, :, known] = made
     return result.reshape(count, *topology.shape)

@@ -12,10 +12,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.interpolation.kernels.local_task import INDEPENDENT, LANES, VARIANCES
+from hypergrid.interpolation.kernels.local_task import INDEPENDENT, LANES, VARIANCES, Factors, Floats
 from hypergrid.interpolation.kernels.threads import jit_kernel
 
-Floats = NDArray[np.float64]
 Numbers = NDArray[np.int32]
 
 # Below it, too many digits are lost.
@@ -110,18 +109,10 @@ def orthogonalise(rows: Floats, triangle: Floats, count: int) -> bool:
 
 
 @jit_kernel()
-def prepare(
-    covariances: Floats,
-    station_functions: Floats,
-    members: Numbers,
-    shift: float,
-    upper: Floats,
-    lower: Floats,
-    rows: Floats,
-    triangle: Floats,
-) -> int:
-    """Factorise the system of a set of stations; return `FINE`, `UNDETERMINED` or `SINGULAR`."""
-    count = members.size
+def prepare(covariances: Floats, station_functions: Floats, factors: Factors, slot: int, shift: float) -> int:
+    """Factorise the system of a set in the table; return `FINE`, `UNDETERMINED` or `SINGULAR`."""
+    count, upper = factors.sizes[slot], factors.uppers[slot]
+    members, rows, triangle = factors.members[slot, :count], factors.rows[slot], factors.triangles[slot]
     functions = rows.shape[0]
     # Any station determines a constant.
     if functions > 1:
@@ -134,7 +125,7 @@ def prepare(
     for i in range(count):
         for s in range(i, count):
             upper[i, s] = shift + covariances[members[i], members[s]]
-    if not factorise(upper, lower, count):
+    if not factorise(upper, factors.lowers[slot], count):
         return SINGULAR
     _gather_functions(station_functions, members, rows)
     for f in range(functions):
@@ -151,20 +142,11 @@ def _gather_functions(station_functions: Floats, members: Numbers, rows: Floats)
 
 
 @jit_kernel()
-def solve(
-    upper: Floats,
-    lower: Floats,
-    rows: Floats,
-    triangle: Floats,
-    functions: Floats,
-    right: Floats,
-    scratch: Floats,
-    count: int,
-    what: int,
-) -> float:
-    """Turn a target's covariances into weights, if requested; return the change of its variance."""
+def solve(factors: Factors, slot: int, functions: Floats, right: Floats, scratch: Floats, what: int) -> float:
+    """Turn a target's covariances with a set into weights, if requested; return the change of its variance."""
+    count, rows, triangle = factors.sizes[slot], factors.rows[slot], factors.triangles[slot]
     lead, excess = scratch[0], scratch[1]
-    solve_lower(upper, right, count)
+    solve_lower(factors.uppers[slot], right, count)
     gained = -dot(right, right, count)
     for f in range(rows.shape[0]):
         lead[f] = functions[f]
@@ -176,5 +158,5 @@ def solve(
     if what != VARIANCES:
         for f in range(rows.shape[0]):
             axpy(right, rows[f], excess[f], 0, count)
-        solve_upper(lower, right, count)
+        solve_upper(factors.lowers[slot], right, count)
     return gained

@@ -4,6 +4,9 @@ Small jobs, and models whose shape has no closed form, use numpy; large ones use
 which agree with numpy to within the last few digits of the sill.
 """
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,93 +25,109 @@ EXPONENTIAL, GAUSSIAN, SPHERICAL, MATERN_THREE_HALVES, MATERN_FIVE_HALVES, LINEA
 """Shapes implemented by the compiled loops."""
 
 
-def negative_semivariance(
-    points_m: Floats,
-    stations_m: Floats,
-    model: Variogram,
-    *,
-    origin: float = 0.0,
-    exact_within_m: float | None = None,
-    job_pairs: int = 0,
-    out: Floats | None = None,
-) -> Floats:
-    """Compute `origin - gamma` for every pair of point and station, shape (points, stations).
+class CovariancePairs(NamedTuple):
+    """Points, stations and the covariance between them, as the compiled loops take them."""
 
-    Parameters
-    ----------
-    points_m, stations_m
-        Coordinates whose Euclidean distances the variogram takes [m]: on a plane, shape (…, 2), or on the sphere from
-        its centre, shape (…, 3).
-    origin
-        Covariance at distance 0; 0 gives negative semivariances.
-    exact_within_m
-        A station within this distance of the point [m] has the covariance `origin`, which makes the estimate exact
-        there; None if the nugget counts at every distance.
-    job_pairs
-        Pairs in the whole job that this call belongs to; selects numpy or compiled loops.
-    out
-        Output array, shape (points, stations); may be a view of a wider array.
+    points: Floats
+    """Coordinates [m], shape (2 or 3, points)."""
+    stations: Floats
+    """Shape (2 or 3, stations)."""
+    terms: Floats
+    """Kind, partial sill and scale [1/m] of each term of the variogram, shape (terms, 3)."""
+    level: float
+    """`origin` minus the nugget."""
+    origin: float
+    """Covariance at distance 0."""
+    coincident_m: float
+    """Within this distance [m] the covariance is `origin`; negative to disable."""
+
+
+@dataclass(frozen=True)
+class Covariance:
+    """Covariance `origin - gamma` of a point and a station."""
+
+    model: Variogram
+    origin: float = 0.0
+    """Covariance at distance 0; 0 gives negative semivariances."""
+    exact_within_m: float | None = None
+    """Distance from a station [m] within which the covariance is `origin`, which makes the estimate exact there.
+
+    None if the nugget counts at every distance.
     """
-    result = np.empty((len(points_m), len(stations_m))) if out is None else out
-    terms = _list_terms(model)
-    if terms is None or max(result.size, job_pairs) <= WORTH_COMPILED:
-        _fill_uncompiled(points_m, stations_m, model, origin, exact_within_m, result)
+
+    def evaluate(
+        self, points_m: Floats, stations_m: Floats, *, job_pairs: int = 0, out: Floats | None = None
+    ) -> Floats:
+        """Compute the covariance of every pair of point and station, shape (points, stations).
+
+        Parameters
+        ----------
+        points_m, stations_m
+            Coordinates whose Euclidean distances the variogram takes [m]: on a plane, shape (…, 2), or on the sphere
+            from its centre, shape (…, 3).
+        job_pairs
+            Pairs in the whole job that this call belongs to; selects numpy or compiled loops.
+        out
+            Output array, shape (points, stations); may be a view of a wider array.
+        """
+        result = np.empty((len(points_m), len(stations_m))) if out is None else out
+        pairs = self._pack_pairs(points_m, stations_m, job_pairs)
+        if pairs is None:
+            distance = separations(points_m, stations_m)
+            np.subtract(self.origin, self.model.semivariance(distance), out=result)
+            if self.exact_within_m is not None:
+                result[distance <= self.exact_within_m] = self.origin
+            return result
+        # Importing this module takes half a second.
+        from hypergrid.interpolation.kernels import covariance_loops  # noqa: PLC0415
+        from hypergrid.interpolation.kernels.threads import share  # noqa: PLC0415
+
+        def piece(rows: slice) -> None:
+            covariance_loops.write_covariances(pairs, result, rows.start, rows.stop)
+
+        share(piece, _split_points(len(points_m)))
         return result
-    # Importing this module takes half a second.
-    from hypergrid.interpolation.kernels import covariance_loops  # noqa: PLC0415
-    from hypergrid.interpolation.kernels.threads import share  # noqa: PLC0415
 
-    points, stations = np.ascontiguousarray(points_m.T), np.ascontiguousarray(stations_m.T)
-    level, near = origin - model.nugget, -1.0 if exact_within_m is None else exact_within_m
+    def multiply(self, points_m: Floats, stations_m: Floats, dual: Floats, *, job_pairs: int = 0) -> Floats:
+        """Multiply the covariances by the columns of a dual form, shape (columns, points).
 
-    def piece(rows: slice) -> None:
-        covariance_loops.write_covariances(points, stations, terms, level, origin, near, result, rows.start, rows.stop)
+        With few columns the covariances are never stored.
 
-    share(piece, _split_points(len(points_m)))
-    return result
+        Parameters
+        ----------
+        dual
+            Shape (stations, columns).
+        points_m, stations_m, job_pairs
+            As in `evaluate`.
+        """
+        pairs = self._pack_pairs(points_m, stations_m, job_pairs) if dual.shape[1] <= FEW_COLUMNS else None
+        if pairs is None:
+            return np.asarray(dual.T @ self.evaluate(points_m, stations_m, job_pairs=job_pairs).T)
+        from hypergrid.interpolation.kernels import covariance_loops  # noqa: PLC0415
+        from hypergrid.interpolation.kernels.threads import share  # noqa: PLC0415
 
+        rows_of_dual = np.ascontiguousarray(dual.T)
+        out = np.empty((dual.shape[1], len(points_m)))
 
-def carried(
-    points_m: Floats,
-    stations_m: Floats,
-    model: Variogram,
-    dual: Floats,
-    *,
-    origin: float = 0.0,
-    exact_within_m: float | None = None,
-    job_pairs: int = 0,
-) -> Floats:
-    """Multiply `negative_semivariance` by the columns of a dual form, shape (columns, points).
+        def piece(rows: slice) -> None:
+            covariance_loops.write_products(pairs, rows_of_dual, out, rows.start, rows.stop)
 
-    With few columns the covariances are never stored.
+        share(piece, _split_points(len(points_m)))
+        return out
 
-    Parameters
-    ----------
-    dual
-        Shape (stations, columns).
-    """
-    terms = _list_terms(model)
-    pairs = max(len(points_m) * len(stations_m), job_pairs)
-    if terms is None or pairs <= WORTH_COMPILED or dual.shape[1] > FEW_COLUMNS:
-        sides = negative_semivariance(
-            points_m, stations_m, model, origin=origin, exact_within_m=exact_within_m, job_pairs=job_pairs
+    def _pack_pairs(self, points_m: Floats, stations_m: Floats, job_pairs: int) -> CovariancePairs | None:
+        """Pack the input of the compiled loops; None if the job is small, or the model has no loop."""
+        terms = _list_terms(self.model)
+        if terms is None or max(len(points_m) * len(stations_m), job_pairs) <= WORTH_COMPILED:
+            return None
+        return CovariancePairs(
+            np.ascontiguousarray(points_m.T),
+            np.ascontiguousarray(stations_m.T),
+            terms,
+            self.origin - self.model.nugget,
+            self.origin,
+            -1.0 if self.exact_within_m is None else self.exact_within_m,
         )
-        return np.asarray(dual.T @ sides.T)
-    from hypergrid.interpolation.kernels import covariance_loops  # noqa: PLC0415
-    from hypergrid.interpolation.kernels.threads import share  # noqa: PLC0415
-
-    points, stations = np.ascontiguousarray(points_m.T), np.ascontiguousarray(stations_m.T)
-    rows_of_dual = np.ascontiguousarray(dual.T)
-    level, near = origin - model.nugget, -1.0 if exact_within_m is None else exact_within_m
-    out = np.empty((dual.shape[1], len(points_m)))
-
-    def piece(rows: slice) -> None:
-        covariance_loops.write_products(
-            points, stations, terms, level, origin, near, rows_of_dual, out, rows.start, rows.stop
-        )
-
-    share(piece, _split_points(len(points_m)))
-    return out
 
 
 def _split_points(points: int) -> list[slice]:
@@ -134,12 +153,3 @@ def _pack_term(term: Structure) -> tuple[float, float, float] | None:
         return None
     kind, factor = kinds[term.model]
     return float(kind), term.psill, factor / term.range_m
-
-
-def _fill_uncompiled(
-    points_m: Floats, stations_m: Floats, model: Variogram, origin: float, exact_within_m: float | None, out: Floats
-) -> None:
-    distance = separations(points_m, stations_m)
-    np.subtract(origin, model.semivariance(distance), out=out)
-    if exact_within_m is not None:
-        out[distance <= exact_within_m] = origin

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hypergrid.core.geodesy import FAR_CHORD, RADIUS_M
 from hypergrid.interpolation.kernels.covariance import (
@@ -13,10 +12,10 @@ from hypergrid.interpolation.kernels.covariance import (
     MATERN_FIVE_HALVES,
     MATERN_THREE_HALVES,
     SPHERICAL,
+    CovariancePairs,
+    Floats,
 )
 from hypergrid.interpolation.kernels.threads import jit_kernel
-
-Floats = NDArray[np.float64]
 
 # Batches of a few thousand pairs go through plain loops without branches, which the compiler vectorises; calling the
 # library's exponential once per pair was ten times slower.
@@ -134,23 +133,13 @@ def subtract_term(kind: int, psill: float, scale: float, distance: Floats, out: 
 
 
 @jit_kernel()
-def write_block(
-    points: Floats,
-    stations: Floats,
-    terms: Floats,
-    level: float,
-    origin: float,
-    coincident_m: float,
-    first: int,
-    beyond: int,
-    distance: Floats,
-    values: Floats,
-) -> None:
+def write_block(pairs: CovariancePairs, first: int, beyond: int, distance: Floats, values: Floats) -> None:
     """Write the covariances of points `first` to `beyond` with all stations, point by point."""
-    stride = stations.shape[1]
+    stride, terms = pairs.stations.shape[1], pairs.terms
+    level, origin, coincident_m = pairs.level, pairs.origin, pairs.coincident_m
     count = (beyond - first) * stride
     for point in range(first, beyond):
-        distances(points, stations, point, distance, (point - first) * stride)
+        distances(pairs.points, pairs.stations, point, distance, (point - first) * stride)
     for i in range(count):
         values[i] = level
     for term in range(terms.shape[0]):
@@ -161,34 +150,14 @@ def write_block(
 
 
 @jit_kernel()
-def write_covariances(
-    points: Floats,
-    stations: Floats,
-    terms: Floats,
-    level: float,
-    origin: float,
-    coincident_m: float,
-    out: Floats,
-    start: int,
-    stop: int,
-) -> None:
-    """Write rows `start` to `stop` of the covariances of points with stations.
-
-    Parameters
-    ----------
-    terms
-        Kind, partial sill and scale, one row per term.
-    level
-        `origin` minus the nugget.
-    coincident_m
-        Within this distance [m] the covariance is `origin`; negative to disable.
-    """
-    stride = stations.shape[1]
+def write_covariances(pairs: CovariancePairs, out: Floats, start: int, stop: int) -> None:
+    """Write rows `start` to `stop` of the covariances of points with stations."""
+    stride = pairs.stations.shape[1]
     at_once = max(1, PAIRS_AT_ONCE // stride)
     distance, values = np.empty(at_once * stride), np.empty(at_once * stride)
     for first in range(start, stop, at_once):
         beyond = min(first + at_once, stop)
-        write_block(points, stations, terms, level, origin, coincident_m, first, beyond, distance, values)
+        write_block(pairs, first, beyond, distance, values)
         for point in range(first, beyond):
             for s in range(stride):
                 out[point, s] = values[(point - first) * stride + s]
@@ -204,25 +173,14 @@ def dot_column(values: Floats, start: int, column: Floats) -> float:
 
 
 @jit_kernel()
-def write_products(
-    points: Floats,
-    stations: Floats,
-    terms: Floats,
-    level: float,
-    origin: float,
-    coincident_m: float,
-    dual: Floats,
-    out: Floats,
-    start: int,
-    stop: int,
-) -> None:
+def write_products(pairs: CovariancePairs, dual: Floats, out: Floats, start: int, stop: int) -> None:
     """Write columns `start` to `stop` of the products with a dual form, shape (columns, stations)."""
-    stride = stations.shape[1]
+    stride = pairs.stations.shape[1]
     at_once = max(1, PAIRS_AT_ONCE // stride)
     distance, values = np.empty(at_once * stride), np.empty(at_once * stride)
     for first in range(start, stop, at_once):
         beyond = min(first + at_once, stop)
-        write_block(points, stations, terms, level, origin, coincident_m, first, beyond, distance, values)
+        write_block(pairs, first, beyond, distance, values)
         for point in range(first, beyond):
             for column in range(dual.shape[0]):
                 out[column, point] = dot_column(values, (point - first) * stride, dual[column])

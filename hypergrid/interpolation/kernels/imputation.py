@@ -4,11 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.interpolation.kernels.cholesky import factorise, solve_lower, solve_upper
-from hypergrid.interpolation.kernels.local_task import LANES
+from hypergrid.interpolation.kernels.local_task import LANES, Floats
 from hypergrid.interpolation.kernels.threads import jit_kernel
-
-Floats = NDArray[np.float64]
-
 
 # Below this share, iterative refinement need not converge.
 MIN_SHARE = 1e-5
@@ -61,30 +58,30 @@ def impute(
             if not present[row, station] and count < max_missing:
                 missing[count] = station
                 count += 1
-        solved[row] = False
-        if count and present[row].any():
-            values = filled[row]
-            upper[:count] = 0.0
-            greatest = 0.0
+        solved[row] = not count
+        if not count or not present[row].any():
+            continue
+        values = filled[row]
+        upper[:count] = 0.0
+        greatest = 0.0
+        for i in range(count):
+            for j in range(i, count):
+                upper[i, j] = core[missing[i], missing[j]]
+            greatest = max(greatest, upper[i, i])
+        if not (factorise(upper, lower, count) and _is_sure(upper, MIN_SHARE * greatest, count)):
+            continue
+        # The second pass refines the first: the factor uses one triangle of P, whose rounding differs from that of its
+        # rows, which in a smooth model without a nugget would cost a thousand times more digits.
+        for _ in range(2):
+            right[:] = 0.0
             for i in range(count):
-                for j in range(i, count):
-                    upper[i, j] = core[missing[i], missing[j]]
-                greatest = max(greatest, upper[i, i])
-            if factorise(upper, lower, count) and _is_sure(upper, MIN_SHARE * greatest, count):
-                # The second pass refines the first: the factor uses one triangle of P, whose rounding differs from that
-                # of its rows, which in a smooth model without a nugget would cost a thousand times more digits.
-                for _ in range(2):
-                    right[:] = 0.0
-                    for i in range(count):
-                        of = core[missing[i]]
-                        total = 0.0
-                        for station in range(stations):
-                            total += of[station] * values[station]
-                        right[i] = -total
-                    solve_lower(upper, right, count)
-                    solve_upper(lower, right, count)
-                    for i in range(count):
-                        values[missing[i]] += right[i]
-                solved[row] = True
-        elif not count:
-            solved[row] = True
+                of = core[missing[i]]
+                total = 0.0
+                for station in range(stations):
+                    total += of[station] * values[station]
+                right[i] = -total
+            solve_lower(upper, right, count)
+            solve_upper(lower, right, count)
+            for i in range(count):
+                values[missing[i]] += right[i]
+        solved[row] = True

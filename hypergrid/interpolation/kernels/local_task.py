@@ -53,6 +53,17 @@ class LocalTask(NamedTuple):
         )
 
 
+class ChunkOutput(NamedTuple):
+    """Arrays into which the solvers write the results of a chunk's targets."""
+
+    rows: Floats
+    """Estimates, variances or counts, one row per slice; valid where `status` is `SOLVED`."""
+    columns: NDArray[np.int64]
+    """Column of each target in `rows`, shape (targets,)."""
+    status: NDArray[np.int8]
+    """Status of each target, `SOLVED` at first, shape (targets,)."""
+
+
 class Factors(NamedTuple):
     """Table of factored station sets, shared by the targets of a chunk; capacity n sets."""
 

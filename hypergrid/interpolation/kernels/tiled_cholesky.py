@@ -11,15 +11,11 @@ from functools import partial
 from typing import Final, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hypergrid.core.blas import one_thread, threads_for
 from hypergrid.core.pacing import give_way
 from hypergrid.interpolation.kernels import blas_in_place as on_tile
-from hypergrid.interpolation.kernels.blas_in_place import add_product
-
-Floats = NDArray[np.float64]
-
+from hypergrid.interpolation.kernels.blas_in_place import Floats, add_product
 
 # Large matrices are processed in tiles, so that long work yields to other work between tiles, is shared by threads and
 # can be cancelled.

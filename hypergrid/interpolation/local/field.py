@@ -7,6 +7,7 @@ the number of stations. A field of few slices caches its weights for the next on
 
 from collections.abc import Iterator
 from copy import copy
+from dataclasses import replace
 from math import floor, log2
 
 import numpy as np
@@ -22,6 +23,7 @@ from hypergrid.interpolation.kernels.local_task import (
     UNSOLVED,
     VARIANCES,
     WEIGHTS_OF_ONE,
+    ChunkOutput,
     Factors,
     LocalTask,
     task_of,
@@ -37,14 +39,10 @@ from hypergrid.interpolation.local.neighbourhood import (
     select_targets,
 )
 from hypergrid.interpolation.local.weights import FEW_SLICES, Weights, projected_bytes
-from hypergrid.interpolation.points.points import Stations, Targets
-from hypergrid.interpolation.solvers.drift import Drift
+from hypergrid.interpolation.points.points import Floats, Targets
 from hypergrid.interpolation.solvers.masks import group_masks
 from hypergrid.interpolation.solvers.system import KrigingSystem
-from hypergrid.interpolation.variograms.variogram import Variogram
 from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
-
-Floats = NDArray[np.float64]
 
 POINTS_AT_ONCE = 8192
 """Maximum targets held together."""
@@ -78,39 +76,23 @@ class LocalField:
     """Whether the variogram replaces one that could not be fitted; variances are then NaN."""
 
     def __init__(
-        self,
-        stations: Stations,
-        values: Floats,
-        *,
-        neighbours: int,
-        model: Variogram,
-        drift: Drift | None = None,
-        label: str = "ordinary_kriging",
-        radius_m: float | None = None,
-        octants: int | None = None,
-        noise_free: bool = False,
+        self, system: KrigingSystem, values: Floats, selection: NeighbourSelection, *, noise_free: bool = False
     ) -> None:
-        self.system = KrigingSystem.of(label, stations, model, drift or Drift())
-        self.system.drift.refuse_undetermined(label, stations)
-        self._label = label
+        self.system = system
         self._noise_free = noise_free
         self._job, self._keep = (0, 0), True
-        self.selection = NeighbourSelection(min(neighbours, stations.count), radius_m, octants)
+        self.selection = replace(selection, neighbours=min(selection.neighbours, system.stations.count))
         """Rule that selects the stations of each target."""
-        self.min_stations = self.system.drift.drift.min_stations()
+        self.min_stations = system.drift.drift.min_stations()
         """Minimum stations for an estimate."""
         if self.selection.max_stations < self.min_stations:
             raise InvalidQuery(
-                f"{label} needs at least {self.min_stations} stations for each estimate; got neighbours={neighbours} "
-                f"and "
-                f"octants={octants}; raise them"
+                f"{system.label} needs at least {self.min_stations} stations for each estimate; got "
+                f"neighbours={selection.neighbours} and octants={selection.octants}; raise them"
             )
-        self._mean = self.system.drift.drift.mean or 0.0
+        self._mean = system.drift.drift.mean or 0.0
         self._set_values(values)
-        covariates = (stations.covariates[name] for name in self.system.drift.drift.covariates)
-        self._key = key_of("local", stations.positions_m, model, drift, self.selection, *covariates)
-        self.shift = self._find_positive_shift()
-        """Constant added to each covariance so that the matrix of a set is positive definite."""
+        self._key = key_of("local", system.key, self.selection)
 
     @property
     def counts(self) -> NDArray[np.int32]:
@@ -168,25 +150,14 @@ class LocalField:
         if self.is_assumed:
             return np.full((len(self._values), targets.count), np.nan)
         result = self._run_task(VARIANCES, targets, np.nan)
-        if self._noise_free and self.system.model.nugget_is == "measurement error" and targets.parts == 1:
-            result -= self.system.model.nugget
+        if self._noise_free and targets.parts == 1:
+            result -= self.system.model.noise
             np.maximum(result, 0.0, out=result, where=~np.isnan(result))
         return result
 
     def _set_values(self, values: Floats) -> None:
         self._present = np.isfinite(values)
         self._values = np.where(self._present, np.asarray(values, dtype=np.float64) - self._mean, 0.0)
-
-    def _find_positive_shift(self) -> float:
-        """Compute the shift that makes each set's matrix positive definite."""
-        model = self.system.model
-        # An unknown constant mean absorbs any shift.
-        if self.system.drift.drift.mean is not None:
-            return 0.0
-        if model.is_bounded:
-            return model.sill
-        extent = np.ptp(self.system.isotropic_m, axis=0)
-        return float(model.semivariance(np.array([np.linalg.norm(extent)]))[0])
 
     def _run_task(self, what: int, targets: Targets, missing: float, into: Floats | None = None) -> Floats:
         # The loops are compiled for C-contiguous arrays.
@@ -204,9 +175,7 @@ class LocalField:
             return out
         for numbers, task in self._make_tasks(what, usable_masks):
             around = Neighbourhood(self.system, numbers, self.selection)
-            _LocalRun(
-                around, task, targets, out, self._label, compiled=self._is_large(targets, len(task.reporting))
-            ).run()
+            _LocalRun(around, task, targets, out, compiled=self._is_large(targets, len(task.reporting))).run()
         return out
 
     def _keeps_weights(self, targets: Targets) -> bool:
@@ -235,10 +204,11 @@ class LocalField:
             rows = np.zeros((weight_rows(max_stations), targets.count))
             masks = [(mask, np.arange(len(rows)))]
             no_values = np.zeros((len(rows), stations))
-            task = task_of(WEIGHTS_OF_ONE, masks, no_values, self.shift, max_stations, self.selection.octants or 0)
+            shift, octants = self.system.shift, self.selection.octants or 0
+            task = task_of(WEIGHTS_OF_ONE, masks, no_values, shift, max_stations, octants)
             around = Neighbourhood(self.system, numbers, self.selection)
             kept = self._key if len(numbers) == stations else b""
-            _LocalRun(around, task, targets, rows, self._label, compiled=compiled, key=kept).run()
+            _LocalRun(around, task, targets, rows, compiled=compiled, key=kept).run()
             return Weights.of(rows, stations)
 
         return WEIGHTS.get(key, make)
@@ -254,7 +224,8 @@ class LocalField:
             masks = [pair for pair, own in zip(usable_masks, levels, strict=True) if own == level]
             numbers = np.flatnonzero(np.any([mask for mask, _ in masks], axis=0))
             max_stations = min(self.selection.max_stations, len(numbers))
-            yield numbers, task_of(what, masks, self._values, self.shift, max_stations, self.selection.octants or 0)
+            octants = self.selection.octants or 0
+            yield numbers, task_of(what, masks, self._values, self.system.shift, max_stations, octants)
 
 
 class _LocalRun:
@@ -266,7 +237,6 @@ class _LocalRun:
         task: LocalTask,
         targets: Targets,
         out: Floats,
-        label: str,
         *,
         compiled: bool,
         key: bytes = b"",
@@ -284,7 +254,6 @@ class _LocalRun:
         self._task = task
         self._targets = targets
         self._out = out
-        self._label = label
         share = task.reporting.sum() / max(1, len(task.reporting) * around.stations)
         # A cached chunk serves masks with similar numbers of stations: they need equally many candidates.
         often = 2.0 ** (floor(log2(1.0 / share)) + 1) if key else 1.0 / share
@@ -338,27 +307,29 @@ class _LocalRun:
         if not len(chunk.numbers):
             return _find_unreached(chunk, numbers)
         task = self._task.select_stations(chunk.numbers)
-        status = np.full(len(numbers), SOLVED, dtype=np.int8)
+        output = self._make_output(numbers)
         floats = (task.max_stations + chunk.functions.shape[1]) * (2 * task.max_stations + 16)
         fits = max(64, min(FACTOR_BYTES // (8 * floats), 2 * len(numbers) * len(task.reporting)))
         # The largest power of two that fits.
         factors = Factors.empty(1 << (fits.bit_length() - 1), task.max_stations, chunk.functions.shape[1])
         for first, stop in ranges(len(numbers)):
-            numba_backend.run(chunk, task, factors, first, stop, self._out, numbers, status)
-        odd = numbers[status == UNSOLVED]
+            numba_backend.run(chunk, task, factors, output, first, stop)
+        odd = numbers[output.status == UNSOLVED]
         if len(odd):
             odd = self._attempt_batches(odd, width)
-        return np.concatenate([numbers[status == TOO_FEW_CANDIDATES], odd])
+        return np.concatenate([numbers[output.status == TOO_FEW_CANDIDATES], odd])
 
     def _attempt_batches(self, numbers: NDArray[np.intp], width: int) -> NDArray[np.intp]:
         chunk = self._get_chunk(numbers, width)
         if not len(chunk.numbers):
             return _find_unreached(chunk, numbers)
-        status = np.full(len(numbers), SOLVED, dtype=np.int8)
-        numpy_backend.run(
-            chunk, self._task.select_stations(chunk.numbers), self._out, numbers, status, label=self._label
-        )
-        return np.compress(status != SOLVED, numbers)
+        output = self._make_output(numbers)
+        task, label = self._task.select_stations(chunk.numbers), self._neighbourhood.system.label
+        numpy_backend.run(chunk, task, output, label=label)
+        return np.compress(output.status != SOLVED, numbers)
+
+    def _make_output(self, numbers: NDArray[np.intp]) -> ChunkOutput:
+        return ChunkOutput(self._out, numbers, np.full(len(numbers), SOLVED, dtype=np.int8))
 
     def _get_chunk(self, numbers: NDArray[np.intp], width: int) -> TargetChunk:
         def make() -> TargetChunk:

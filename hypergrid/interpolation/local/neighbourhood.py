@@ -8,10 +8,8 @@ import scipy  # submodules load on first use: most queries need none
 from numpy.typing import NDArray
 
 from hypergrid.interpolation.points.distance import COINCIDENT_M, are_on_sphere, separations, straight_radius
-from hypergrid.interpolation.points.points import Targets
+from hypergrid.interpolation.points.points import Floats, Targets
 from hypergrid.interpolation.solvers.system import KrigingSystem
-
-Floats = NDArray[np.float64]
 
 SECTORS = 8
 """Sectors of 45 degrees around a target, the first from east to north-east."""
@@ -74,7 +72,7 @@ class Neighbourhood:
     """Candidate stations: those that report in any slice of a group."""
 
     def __init__(self, system: KrigingSystem, numbers: NDArray[np.intp], selection: NeighbourSelection) -> None:
-        self._system = system
+        self.system = system
         self._numbers = numbers
         self._selection = selection
         self._isotropic_m = system.isotropic_m[numbers]
@@ -91,7 +89,7 @@ class Neighbourhood:
         """Build the chunk of some targets with at most `width` candidates each."""
         width = min(width, self.stations)
         middles_m = targets.mean(targets.positions_m)
-        near, beyond = self._find_near(self._system.model.isotropic(middles_m), width)
+        near, beyond = self._find_near(self.system.model.isotropic(middles_m), width)
         complete = np.ones(targets.count, dtype=bool) if width == self.stations else beyond[:, -1].copy()
         sectors = (
             self._find_sectors(middles_m, near) if self._selection.octants else np.empty((len(near), 0), dtype=np.int8)
@@ -104,26 +102,26 @@ class Neighbourhood:
         renumbered = np.full(self.stations + 1, len(own), dtype=np.int32)
         renumbered[own] = np.arange(len(own), dtype=np.int32)
         numbers = self._numbers[own]
-        covariances = self._system.covariance(self._isotropic_m[own], self._isotropic_m[own])
-        np.fill_diagonal(covariances, self._system.origin)
-        stations = self._system.stations
-        within = np.asarray(self._system.within_variance(targets), dtype=np.float64)
+        covariances = self.system.covariance(self._isotropic_m[own], self._isotropic_m[own])
+        np.fill_diagonal(covariances, self.system.origin)
+        stations = self.system.stations
+        within = np.asarray(self.system.within_variance(targets), dtype=np.float64)
         return TargetChunk(
             candidates=renumbered[near],
             complete=complete,
             sectors=sectors,
             sides=self._find_sides(targets, near),
-            functions=np.ascontiguousarray(self._system.drift.columns(targets)),
+            functions=np.ascontiguousarray(self.system.drift.columns(targets)),
             within_variance=np.broadcast_to(within, (targets.count,)).copy(),
             covariances=covariances,
-            station_functions=np.ascontiguousarray(self._system.drift.columns(stations)[numbers].T),
+            station_functions=np.ascontiguousarray(self.system.drift.columns(stations)[numbers].T),
             hashes=self._hashes[numbers],
             numbers=numbers,
         )
 
     def _find_near(self, middles_m: Floats, width: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """Find candidates, shape (targets, width), and which are padding because no further one is within reach."""
-        radius_m, anisotropy = self._selection.radius_m, self._system.model.anisotropy
+        radius_m, anisotropy = self._selection.radius_m, self.system.model.anisotropy
         reach = np.inf
         if radius_m is not None:
             # The tree holds isotropic places, whose distances anisotropy stretches by its ratio at most.
@@ -146,7 +144,7 @@ class Neighbourhood:
 
     def _to_plane(self, middles_m: Floats) -> Floats:
         """Transform isotropic places back to the plane."""
-        anisotropy = self._system.model.anisotropy
+        anisotropy = self.system.model.anisotropy
         return middles_m @ np.linalg.inv(anisotropy.isotropic(np.eye(2))) if anisotropy else middles_m
 
     def _pad_places(self, places_m: Floats) -> Floats:
@@ -169,7 +167,7 @@ class Neighbourhood:
         return np.asarray(turned.astype(np.int8) % SECTORS, dtype=np.int8)
 
     def _find_sides(self, targets: Targets, near: NDArray[np.intp]) -> Floats:
-        model, origin = self._system.model, self._system.origin
+        model, origin = self.system.model, self.system.origin
         parts_m = model.isotropic(targets.positions_m).reshape(targets.count, targets.parts, -1)
         distance = separations(parts_m, self._pad_places(self._isotropic_m)[near])
         values = origin - model.semivariance(distance)

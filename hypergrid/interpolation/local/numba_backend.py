@@ -5,6 +5,7 @@ set changed; the factors of a set are cached for the next target with that set.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +15,18 @@ from hypergrid.interpolation.kernels.local_task import (
     COUNTS,
     ESTIMATES,
     LANES,
+    SOLVED,
     TOO_FEW_CANDIDATES,
     UNSOLVED,
     WEIGHTS_OF_ONE,
+    ChunkOutput,
     Factors,
+    Floats,
     LocalTask,
 )
 from hypergrid.interpolation.kernels.threads import jit_kernel
 from hypergrid.interpolation.local.neighbourhood import SECTORS, TargetChunk
 
-Floats = NDArray[np.float64]
 Numbers = NDArray[np.int32]
 
 
@@ -56,17 +59,23 @@ def choose(
     return count
 
 
+class TargetBuffers(NamedTuple):
+    """Scratch arrays, reused by the targets of one call."""
+
+    chosen: Numbers
+    """Ranks of the selected candidates, shape (most,)."""
+    held: Numbers
+    """Selected candidates of each sector."""
+    rank_of: Numbers
+    """Rank of each station among the target's candidates, shape (stations + 1,)."""
+    right: Floats
+    """Covariances of the target with its set, then its weights; shape (most padded to `LANES`,)."""
+    drift: Floats
+    """Shape (2, functions)."""
+
+
 @jit_kernel()
-def run(
-    chunk: TargetChunk,
-    task: LocalTask,
-    factors: Factors,
-    begin: int,
-    end: int,
-    out: Floats,
-    columns: NDArray[np.int64],
-    status: NDArray[np.int8],
-) -> None:
+def run(chunk: TargetChunk, task: LocalTask, factors: Factors, output: ChunkOutput, begin: int, end: int) -> None:
     """Run a task for some targets of a chunk.
 
     Parameters
@@ -75,131 +84,127 @@ def run(
         Factors computed for other targets of the chunk; new ones are added.
     begin, end
         Half-open range of targets.
-    out
-        Estimates, variances or counts, one row per slice; valid where `status` is `SOLVED`.
-    columns
-        Column of each target in `out`, shape (targets,).
-    status
-        Shape (targets,), `SOLVED` on entry.
     """
-    functions = chunk.functions.shape[1]
-    keys, slots, members, sizes, states = factors.keys, factors.slots, factors.members, factors.sizes, factors.states
-    uppers, lowers, rows, triangles = factors.uppers, factors.lowers, factors.rows, factors.triangles
-    capacity, held_sets = sizes.size, factors.held[0]
-    masks, max_stations = task.reporting.shape[0], task.max_stations
-    padded = (max_stations + LANES - 1) & -LANES
-    chosen = np.empty(max_stations, dtype=np.int32)
-    held = np.zeros(SECTORS, dtype=np.int32)
-    scratch = np.empty((2, functions))
-    rank_of = np.zeros(chunk.covariances.shape[0] + 1, dtype=np.int32)
-    right = np.zeros(padded)
+    max_stations = task.max_stations
+    buffers = TargetBuffers(
+        np.empty(max_stations, dtype=np.int32),
+        np.zeros(SECTORS, dtype=np.int32),
+        np.zeros(chunk.covariances.shape[0] + 1, dtype=np.int32),
+        np.zeros((max_stations + LANES - 1) & -LANES),
+        np.empty((2, chunk.functions.shape[1])),
+    )
     # Buffer the results of several targets, so that whole cache lines are written.
     tile = max(1, min(64, 2**17 // task.slices.size))
-    buffer = np.empty((tile, task.slices.size + LANES))
+    lines = np.empty((tile, task.slices.size + LANES))
     for first in range(begin, end, tile):
         beyond = min(first + tile, end)
         for t in range(first, beyond):
-            line = buffer[t - first]
-            candidates = chunk.candidates[t]
-            last, slot, count, variance = np.uint64(0), -1, 0, 0.0
-            since = 0
-            for mask in range(masks + 1):
-                if mask < masks:
-                    if mask % 64 == 0:
-                        word = np.uint64(mask == 0)
-                        for rank in range(candidates.size):
-                            word |= task.changed[candidates[rank], mask // 64]
-                    if not (word >> np.uint64(mask % 64)) & np.uint64(1):
-                        continue
-                    chosen_count = choose(
-                        candidates, chunk.sectors[t], task.reporting[mask], task.octants, chosen, held
-                    )
-                    if chosen_count < max_stations and not chunk.complete[t]:
-                        status[t] = TOO_FEW_CANDIDATES
-                        break
-                    key = np.uint64(chosen_count)
-                    for j in range(chosen_count):
-                        key ^= chunk.hashes[candidates[chosen[j]]]
-                    if mask > 0 and key == last:
-                        continue
-                    last = key
-                # The set used since mask `since` ends here: write its slices.
-                start, stop = task.starts[since], task.starts[mask]
-                since = mask
-                if task.what == COUNTS:
-                    line[start:stop] = count
-                elif count == 0:
-                    line[start:stop] = math.nan
-                elif task.what == ESTIMATES:
-                    # Numbers written past `stop` are overwritten by later masks.
-                    line[start : start + ((stop - start + LANES - 1) & -LANES)] = 0.0
-                    for j in range(count):
-                        axpy(line[start:], task.values[members[slot, j], start:], -right[j], 0, stop - start)
-                elif task.what == WEIGHTS_OF_ONE:
-                    line[start:stop] = 0.0
-                    for j in range(count):
-                        line[j] = right[j]
-                        line[max_stations + j] = chunk.numbers[members[slot, j]]
-                    line[2 * max_stations] = max(variance, 0.0)
-                    line[2 * max_stations + 1] = count
-                else:
-                    line[start:stop] = max(variance, 0.0)
-                if mask == masks:
-                    break
-                count = 0
-                if chosen_count == 0 or chosen_count < functions:
-                    continue
-                for j in range(chosen_count):
-                    rank_of[candidates[chosen[j]]] = chosen[j]
-                bucket = np.int64(key >> np.uint64(1)) & (2 * capacity - 1)
-                while slots[bucket] >= 0 and keys[bucket] != key:
-                    bucket = (bucket + 1) & (2 * capacity - 1)
-                slot = int(slots[bucket])
-                if slot < 0:
-                    if held_sets == capacity:
-                        slots[:] = -1
-                        held_sets = 0
-                        bucket = np.int64(key >> np.uint64(1)) & (2 * capacity - 1)
-                    slot = held_sets
-                    held_sets += 1
-                    keys[bucket], slots[bucket], sizes[slot] = key, slot, chosen_count
-                    # Sorted by station, so that the factor of a set does not depend on which target met it first.
-                    for j in range(chosen_count):
-                        station, at = candidates[chosen[j]], j
-                        while at > 0 and members[slot, at - 1] > station:
-                            members[slot, at] = members[slot, at - 1]
-                            at -= 1
-                        members[slot, at] = station
-                    states[slot] = prepare(
-                        chunk.covariances,
-                        chunk.station_functions,
-                        members[slot, :chosen_count],
-                        task.shift,
-                        uppers[slot],
-                        lowers[slot],
-                        rows[slot],
-                        triangles[slot],
-                    )
-                if states[slot] == UNDETERMINED:
-                    continue
-                same = sizes[slot] == chosen_count
-                if same:
-                    right[:] = 0.0
-                    for j in range(chosen_count):
-                        rank = rank_of[members[slot, j]]
-                        same &= candidates[rank] == members[slot, j]
-                        right[j] = task.shift + chunk.sides[t, rank]
-                # On a hash collision (`not same`), or if the system is singular, the numpy backend solves the target.
-                if states[slot] == SINGULAR or not same:
-                    status[t] = UNSOLVED
-                    break
-                count = chosen_count
-                if task.what != COUNTS:
-                    variance = chunk.within_variance[t] + task.shift + solve(
-                        uppers[slot], lowers[slot], rows[slot], triangles[slot], chunk.functions[t], right, scratch,
-                        count, task.what,
-                    )  # fmt: skip
+            output.status[t] = run_target(chunk, task, factors, buffers, t, lines[t - first])
         for own in range(task.slices.size):
             for column in range(first, beyond):
-                out[task.slices[own], columns[column]] = buffer[column - first, own]
-    factors.held[0] = held_sets
+                output.rows[task.slices[own], output.columns[column]] = lines[column - first, own]
+
+
+@jit_kernel()
+def run_target(
+    chunk: TargetChunk, task: LocalTask, factors: Factors, buffers: TargetBuffers, t: int, line: Floats
+) -> int:
+    """Write the results of target `t` into `line`, mask by mask; return its status."""
+    candidates, chosen, right = chunk.candidates[t], buffers.chosen, buffers.right
+    masks, functions, max_stations = task.reporting.shape[0], chunk.functions.shape[1], task.max_stations
+    last, word, slot, count, variance, since = np.uint64(0), np.uint64(0), 0, 0, 0.0, 0
+    for mask in range(masks + 1):
+        if mask < masks:
+            if mask % 64 == 0:
+                word = np.uint64(mask == 0)
+                for rank in range(candidates.size):
+                    word |= task.changed[candidates[rank], mask // 64]
+            if not (word >> np.uint64(mask % 64)) & np.uint64(1):
+                continue
+            chosen_count = choose(
+                candidates, chunk.sectors[t], task.reporting[mask], task.octants, chosen, buffers.held
+            )
+            if chosen_count < max_stations and not chunk.complete[t]:
+                return TOO_FEW_CANDIDATES
+            key = np.uint64(chosen_count)
+            for j in range(chosen_count):
+                key ^= chunk.hashes[candidates[chosen[j]]]
+            if mask > 0 and key == last:
+                continue
+            last = key
+        # The set used since mask `since` ends here: write its slices.
+        start, stop = task.starts[since], task.starts[mask]
+        since = mask
+        if task.what == COUNTS:
+            line[start:stop] = count
+        elif count == 0:
+            line[start:stop] = math.nan
+        elif task.what == ESTIMATES:
+            # Numbers written past `stop` are overwritten by later masks.
+            line[start : start + ((stop - start + LANES - 1) & -LANES)] = 0.0
+            for j in range(count):
+                axpy(line[start:], task.values[factors.members[slot, j], start:], -right[j], 0, stop - start)
+        elif task.what == WEIGHTS_OF_ONE:
+            line[start:stop] = 0.0
+            for j in range(count):
+                line[j] = right[j]
+                line[max_stations + j] = chunk.numbers[factors.members[slot, j]]
+            line[2 * max_stations] = max(variance, 0.0)
+            line[2 * max_stations + 1] = count
+        else:
+            line[start:stop] = max(variance, 0.0)
+        if mask == masks:
+            break
+        count = 0
+        if chosen_count == 0 or chosen_count < functions:
+            continue
+        slot = find_set(chunk, task, factors, candidates, chosen[:chosen_count], key)
+        if factors.states[slot] == UNDETERMINED:
+            continue
+        same = factors.sizes[slot] == chosen_count
+        if same:
+            for j in range(chosen_count):
+                buffers.rank_of[candidates[chosen[j]]] = chosen[j]
+            right[:] = 0.0
+            for j in range(chosen_count):
+                rank = buffers.rank_of[factors.members[slot, j]]
+                same &= candidates[rank] == factors.members[slot, j]
+                right[j] = task.shift + chunk.sides[t, rank]
+        # On a hash collision (`not same`), or if the system is singular, the numpy backend solves the target.
+        if factors.states[slot] == SINGULAR or not same:
+            return UNSOLVED
+        count = chosen_count
+        if task.what != COUNTS:
+            gained = solve(factors, slot, chunk.functions[t], right, buffers.drift, task.what)
+            variance = chunk.within_variance[t] + task.shift + gained
+    return SOLVED
+
+
+@jit_kernel()
+def find_set(
+    chunk: TargetChunk, task: LocalTask, factors: Factors, candidates: Numbers, chosen: Numbers, key: np.uint64
+) -> int:
+    """Find the slot of a set of candidates by its hash, factorising its system if it is new."""
+    keys, slots, beyond = factors.keys, factors.slots, factors.keys.size - 1
+    bucket = np.int64(key >> np.uint64(1)) & beyond
+    while slots[bucket] >= 0 and keys[bucket] != key:
+        bucket = (bucket + 1) & beyond
+    if slots[bucket] >= 0:
+        return int(slots[bucket])
+    if factors.held[0] == factors.sizes.size:
+        slots[:] = -1
+        factors.held[0] = 0
+        bucket = np.int64(key >> np.uint64(1)) & beyond
+    slot = int(factors.held[0])
+    factors.held[0] += 1
+    keys[bucket], slots[bucket], factors.sizes[slot] = key, slot, chosen.size
+    members = factors.members[slot]
+    # Sorted by station, so that the factor of a set does not depend on which target met it first.
+    for j in range(chosen.size):
+        station, at = candidates[chosen[j]], j
+        while at > 0 and members[at - 1] > station:
+            members[at] = members[at - 1]
+            at -= 1
+        members[at] = station
+    factors.states[slot] = prepare(chunk.covariances, chunk.station_functions, factors, slot, task.shift)
+    return slot

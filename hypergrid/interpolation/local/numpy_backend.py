@@ -14,26 +14,18 @@ from hypergrid.interpolation.kernels.local_task import (
     INDEPENDENT,
     TOO_FEW_CANDIDATES,
     WEIGHTS_OF_ONE,
+    ChunkOutput,
     LocalTask,
 )
 from hypergrid.interpolation.local.neighbourhood import SECTORS, TargetChunk
+from hypergrid.interpolation.points.points import Floats
 from hypergrid.interpolation.solvers.system import invert
-
-Floats = NDArray[np.float64]
 
 BATCH_FLOATS = 2**20
 """Numbers in one batch of systems, or of selections (8 MiB)."""
 
 
-def run(
-    chunk: TargetChunk,
-    task: LocalTask,
-    out: Floats,
-    columns: NDArray[np.int64],
-    status: NDArray[np.int8],
-    *,
-    label: str,
-) -> None:
+def run(chunk: TargetChunk, task: LocalTask, output: ChunkOutput, *, label: str) -> None:
     """Run a task for a chunk of targets, as `numba_backend.run` does.
 
     Raises
@@ -47,8 +39,8 @@ def run(
         masks = slice(first, min(first + masks_at_once, len(task.reporting)))
         chosen = choose(chunk, task.reporting[masks], task.max_stations, task.octants)
         lacking = (chosen.sum(axis=2) < task.max_stations) & ~chunk.complete
-        status[lacking.any(axis=0)] = TOO_FEW_CANDIDATES
-        _run_masks(chunk, task, masks, chosen, out, columns, label=label)
+        output.status[lacking.any(axis=0)] = TOO_FEW_CANDIDATES
+        _run_masks(chunk, task, masks, chosen, output, label=label)
 
 
 def choose(chunk: TargetChunk, reporting: NDArray[np.bool_], maximum: int, octants: int) -> NDArray[np.bool_]:
@@ -77,8 +69,7 @@ def _run_masks(
     task: LocalTask,
     masks: slice,
     chosen: NDArray[np.bool_],
-    out: Floats,
-    columns: NDArray[np.int64],
+    output: ChunkOutput,
     *,
     label: str,
 ) -> None:
@@ -105,9 +96,9 @@ def _run_masks(
     lines = pair.reshape(count, targets)
     for mask, line in enumerate(lines, start=masks.start):
         places = slice(task.starts[mask], task.starts[mask + 1])
-        cells = np.ix_(task.slices[places], columns)
+        cells = np.ix_(task.slices[places], output.columns)
         if task.what == COUNTS:
-            out[cells] = used[line]
+            output.rows[cells] = used[line]
             continue
         if task.what == ESTIMATES:
             values = np.append(task.values[:, places], np.zeros((1, places.stop - places.start)), axis=0)
@@ -126,7 +117,7 @@ def _run_masks(
                         used[line][None],
                     ]
                 )
-        out[cells] = np.where(used[line] > 0, outputs, np.nan)
+        output.rows[cells] = np.where(used[line] > 0, outputs, np.nan)
 
 
 def _list_members(

@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from hypergrid.interpolation.local.field import LocalField
 from hypergrid.interpolation.local.neighbourhood import Neighbourhood
 from hypergrid.interpolation.local.numpy_backend import choose
-from hypergrid.interpolation.points.points import Targets
+from hypergrid.interpolation.points.points import Floats, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.variograms.variogram import Variogram, is_valid_on_sphere
-
-Floats = NDArray[np.float64]
 
 # Seven of sixteen digits are left, as many as a float32 has.
 ILL = 1e9
@@ -76,7 +74,7 @@ def condition_number(field: KrigingField) -> float:
     # In units of the largest semivariance among the stations, so that neither the unit of the values nor that of the
     # mean matters.
     system = field.system
-    scale = _find_scale(field)
+    scale = system.semivariance_across or 1.0
     sizes = np.full(system.size, np.sqrt(scale))
     sizes[system.stations.count :] = 1.0 / np.sqrt(scale)
     inverse = np.abs(field.inverse) * sizes * sizes[:, None]
@@ -95,7 +93,8 @@ def assess_conditioning(field: object) -> Conditioning | None:
     if isinstance(field, KrigingField):
         stations = field.system.stations.count
         largest = np.abs(np.diagonal(field.inverse)[:stations]).max(initial=0.0)
-        return Conditioning(condition_number(field), 1.0 / max(_find_scale(field) * float(largest), 1.0))
+        scale = field.system.semivariance_across or 1.0
+        return Conditioning(condition_number(field), 1.0 / max(scale * float(largest), 1.0))
     if not isinstance(field, LocalField) or is_valid_on_sphere(field.system.model):
         return None
     own, number = 1.0, 1.0
@@ -136,13 +135,6 @@ def _is_ill(model: Variogram, condition: Conditioning) -> bool:
     return condition.number >= ILL or (condition.own < MIN_OWN_SHARE and not is_valid_on_sphere(model))
 
 
-def _find_scale(field: KrigingField) -> float:
-    """Compute the semivariance across the network, about the largest among the stations."""
-    system = field.system
-    extent_m = float(np.linalg.norm(np.ptp(system.isotropic_m, axis=0))) if system.stations.count else 0.0
-    return float(system.model.semivariance(np.array([extent_m]))[0]) or 1.0
-
-
 def _iterate_sets(field: LocalField) -> Iterator[tuple[Floats, Floats, NDArray[np.intp]]]:
     """Yield each set's covariances, largest semivariance and number of stations.
 
@@ -168,8 +160,8 @@ def _iterate_sets(field: LocalField) -> Iterator[tuple[Floats, Floats, NDArray[n
         is_member = members < len(chunk.numbers)
         held = np.where(is_member, members, 0)
         both = is_member[:, :, None] & is_member[:, None, :]
-        covariances = chunk.covariances[held[:, :, None], held[:, None, :]] + field.shift
-        diagonal = system.origin + field.shift
+        covariances = chunk.covariances[held[:, :, None], held[:, None, :]] + system.shift
+        diagonal = system.origin + system.shift
         scales = np.where(both, diagonal - covariances, 0.0).max(axis=(1, 2))
         scales[scales == 0.0] = diagonal or 1.0
         matrices = np.where(both, covariances, np.eye(members.shape[1]) * scales[:, None, None])

@@ -1,6 +1,7 @@
 """Methods without a variogram, one row each: quick surfaces, and baselines for kriging."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,114 @@ from hypergrid.core.geodesy import arc_m
 from hypergrid.core.parameters import Parameter
 from hypergrid.interpolation.methods.detrended import with_trend
 from hypergrid.interpolation.methods.registry import METHODS, Field, Method, Prepare
-from hypergrid.interpolation.methods.sparse_weights import (
-    WithoutVariance,
-    apply_weights,
-    determines,
-    refuse_same_place,
-    refuse_undetermined,
+from hypergrid.interpolation.points.distance import (
+    COINCIDENT_M,
+    are_on_sphere,
+    name_coincident,
+    refuse_sphere,
+    separations,
 )
-from hypergrid.interpolation.points.distance import COINCIDENT_M, are_on_sphere, refuse_sphere, separations
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.masks import group_masks
+
+FLAT = 1e-9
+"""Ratio of least to greatest singular value below which stations are on one line (or conic)."""
+
+
+def determines(stations_m: Floats, degree: int) -> bool:
+    """Check that values at these places determine a polynomial of x and y.
+
+    Parameters
+    ----------
+    stations_m
+        Positions [m], shape (stations, 2).
+    degree
+        0 needs one station, 1 three that are not on one line, 2 six that are not on one conic.
+    """
+    if len(stations_m) < count_needed(degree):
+        return False
+    centred = stations_m - stations_m.mean(axis=0)
+    size = float(np.abs(centred).max())
+    if degree == 0 or size == 0:
+        return degree == 0
+    x, y = (centred / size).T
+    columns = [x**i * y**j for i in range(degree + 1) for j in range(degree + 1 - i)]
+    singular = np.linalg.svd(np.stack(columns, axis=1), compute_uv=False)
+    return bool(singular[-1] > FLAT * singular[0])
+
+
+def count_needed(degree: int) -> int:
+    """Count the stations needed for a polynomial of x and y."""
+    return (degree + 1) * (degree + 2) // 2
+
+
+def refuse_undetermined(label: str, stations_m: Floats, degree: int) -> None:
+    """Reject a network on which no slice could be interpolated; an empty network is accepted.
+
+    Raises
+    ------
+    InvalidQuery
+        Too few stations, or all of them on one line (degree 1) or one conic (degree 2).
+    """
+    if not len(stations_m) or determines(stations_m, degree):
+        return
+    figure = {1: "line", 2: "conic"}.get(degree, "point")
+    problem = f"{len(stations_m)}" if len(stations_m) < count_needed(degree) else f"{len(stations_m)} on one {figure}"
+    raise InvalidQuery(
+        f"{label} needs at least {count_needed(degree)} stations with values that are not on one {figure}; "
+        f"got {problem}; use "
+        "inverse_distance or nearest, or select more stations"
+    )
+
+
+def refuse_same_place(label: str, stations: Stations, remedy: str) -> None:
+    """Reject coincident stations, at which a surface through all values would need two values.
+
+    Raises
+    ------
+    SingularSystem
+        Names the stations.
+    """
+    if named := name_coincident(stations):
+        raise SingularSystem(
+            f"{label} cannot pass through two values in the same place: {named}; {remedy}, ask for coincident='merge', "
+            "or select one of them"
+        )
+
+
+def apply_weights(values: Floats, near: NDArray[np.intp], weights: Floats) -> Floats:
+    """Compute the weighted sums of each point's few stations, shape (slices, points).
+
+    Parameters
+    ----------
+    values
+        Shape (slices, stations); missing ones must have zero weight.
+    near, weights
+        Stations of each point and their weights, shape (points, few).
+    """
+    rows = np.repeat(np.arange(len(near)), near.shape[1])
+    matrix = scipy.sparse.csr_array((weights.ravel(), (rows, near.ravel())), shape=(len(near), values.shape[1]))
+    # Zero times NaN is NaN: replace missing values by a number.
+    return np.asarray((matrix @ np.nan_to_num(values).T).T)
+
+
+class WithoutVariance:
+    """Base of fields whose method has no variance."""
+
+    method: str
+
+    def variance(self, targets: Targets) -> Floats:
+        """Raise InvalidQuery.
+
+        Raises
+        ------
+        InvalidQuery
+            Always; the method's row has `has_variance=False`, so that queries are rejected earlier.
+        """
+        raise InvalidQuery(
+            f"{self.method} has no variance; ask for it with a kriging method (got {targets.count} points)"
+        )
+
 
 # Radial basis functions by scipy: the sum of kernels around the stations and a polynomial, through the values.
 #
@@ -42,33 +141,40 @@ MIN_KEPT_SHARE = 1e-6
 """Largest misfit of a surface without smoothing, relative to its largest value."""
 
 
+@dataclass(frozen=True)
+class RadialBasis:
+    """Kernel around each station, and how closely the surface follows the values."""
+
+    kernel: str
+    """One of `DEGREES`."""
+    smoothing: float = 0.0
+    """0 passes through the values; distances in km."""
+    scale_m: float | None = None
+    """Length of the kernels `SCALED`; None for the others."""
+
+    @property
+    def label(self) -> str:
+        """Name in messages."""
+        return f"radial_basis with the kernel {self.kernel}"
+
+
 class RadialField(WithoutVariance):
     """Radial basis field of many slices; slices with the same mask share one system."""
 
-    def __init__(
-        self,
-        stations_m: NDArray[np.float64],
-        values: NDArray[np.float64],
-        *,
-        method: str,
-        names: tuple[str, ...],
-        kernel: str,
-        smoothing: float,
-        scale_m: float | None,
-    ) -> None:
-        degree = DEGREES[kernel]
-        label = f"{method} with the kernel {kernel}"
-        refuse_sphere(label, stations_m)
-        refuse_undetermined(label, stations_m, degree)
-        if smoothing == 0:
-            refuse_same_place(label, stations_m, names, "give smoothing above zero")
-        self.method = method
+    method = "radial_basis"
+
+    def __init__(self, stations: Stations, values: Floats, basis: RadialBasis) -> None:
+        stations_m, degree = stations.positions_m, DEGREES[basis.kernel]
+        refuse_sphere(basis.label, stations_m)
+        refuse_undetermined(basis.label, stations_m, degree)
+        if basis.smoothing == 0:
+            refuse_same_place(basis.label, stations, "give smoothing above zero")
         self._values = values
         # Centred, because large coordinates would cost the kernels the digits in which stations differ.
         self._middle = stations_m.mean(axis=0) if len(stations_m) else np.zeros(2)
         places = self._scale_places(stations_m)
         self._surfaces = [
-            (slices, _make_surface(label, places[mask], values[np.ix_(slices, mask)], kernel, smoothing, scale_m))
+            (slices, _make_surface(basis, places[mask], values[np.ix_(slices, mask)]))
             for mask, slices in group_masks(np.isfinite(values))
             if determines(places[mask], degree)
         ]
@@ -81,7 +187,7 @@ class RadialField(WithoutVariance):
             result[slices] = len(surface.y)
         return result
 
-    def estimate(self, targets: Targets) -> NDArray[np.float64]:
+    def estimate(self, targets: Targets) -> Floats:
         """Estimate the targets, shape (slices, targets); NaN if the stations do not suffice."""
         points_m = targets.positions_m
         result = np.full((len(self._values), len(points_m)), np.nan)
@@ -93,19 +199,13 @@ class RadialField(WithoutVariance):
         """Count the stations behind each estimate, shape (slices, targets)."""
         return np.repeat(self.counts[:, None], targets.count, axis=1)
 
-    def _scale_places(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _scale_places(self, points_m: Floats) -> Floats:
         return (points_m - self._middle) / 1000.0
 
 
-def _make_surface(
-    label: str,
-    places_km: NDArray[np.float64],
-    values: NDArray[np.float64],
-    kernel: str,
-    smoothing: float,
-    scale_m: float | None,
-) -> "scipy.interpolate.RBFInterpolator":
-    epsilon = None if scale_m is None else 1000.0 / scale_m
+def _make_surface(basis: RadialBasis, places_km: Floats, values: Floats) -> "scipy.interpolate.RBFInterpolator":
+    kernel, smoothing = basis.kernel, basis.smoothing
+    epsilon = None if basis.scale_m is None else 1000.0 / basis.scale_m
     try:
         surface = scipy.interpolate.RBFInterpolator(
             places_km, values.T, smoothing=smoothing, kernel=kernel, epsilon=epsilon, degree=DEGREES[kernel]
@@ -115,17 +215,15 @@ def _make_surface(
         off = np.inf
     largest = np.abs(values).max()
     if not off <= MIN_KEPT_SHARE * largest:
-        remedy = "shorten scale_m, " if scale_m is not None else ""
+        remedy = "shorten scale_m, " if basis.scale_m is not None else ""
         raise SingularSystem(
-            f"{label} is singular to working precision on {len(places_km)} stations (it misses its own values by "
+            f"{basis.label} is singular to working precision on {len(places_km)} stations (it misses its own values by "
             f"{off:.1g} where {MIN_KEPT_SHARE * largest:.1g} is allowed); {remedy}give smoothing above zero, or "
             f"take another "
             "kernel"
         )
     return surface
 
-
-Floats = NDArray[np.float64]
 
 NO_VARIOGRAM = ("nearest", "inverse_distance", "linear", "radial_basis")
 """Names of the methods in this file; each can be used without parameters."""
@@ -174,7 +272,7 @@ def _nearest(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Fi
 
 
 def _linear(stations: Stations, values: Floats, _given: Mapping[str, Any]) -> Field:
-    return TriangleField(stations.positions_m, values, method="linear", names=stations.names)
+    return TriangleField(stations, values)
 
 
 def _parse_radial(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,7 +289,7 @@ def _parse_radial(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _radial(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
-    return RadialField(stations.positions_m, values, method="radial_basis", names=stations.names, **given)
+    return RadialField(stations, values, RadialBasis(**given))
 
 
 def _add_method(
@@ -256,13 +354,13 @@ SLIVER = 1e-13
 class TriangleField(WithoutVariance):
     """Field of many slices, linear between three reporting stations; missing in slices with collinear stations."""
 
-    def __init__(
-        self, stations_m: NDArray[np.float64], values: NDArray[np.float64], *, method: str, names: tuple[str, ...]
-    ) -> None:
-        refuse_sphere(method, stations_m)
-        refuse_undetermined(method, stations_m, 1)
-        refuse_same_place(method, stations_m, names, "use inverse_distance, which takes their mean")
-        self.method = method
+    method = "linear"
+
+    def __init__(self, stations: Stations, values: Floats) -> None:
+        stations_m = stations.positions_m
+        refuse_sphere(self.method, stations_m)
+        refuse_undetermined(self.method, stations_m, 1)
+        refuse_same_place(self.method, stations, "use inverse_distance, which takes their mean")
         self._values = values
         self._middle = stations_m.mean(axis=0) if len(stations_m) else np.zeros(2)
         # Centred, because large coordinates would cost the triangulation the digits in which stations differ.
@@ -281,7 +379,7 @@ class TriangleField(WithoutVariance):
             result[slices] = len(present)
         return result
 
-    def estimate(self, targets: Targets) -> NDArray[np.float64]:
+    def estimate(self, targets: Targets) -> Floats:
         """Estimate the targets, shape (slices, targets); NaN outside the hull of the reporting stations."""
         points_m = targets.positions_m
         result = np.full((len(self._values), len(points_m)), np.nan)
@@ -305,7 +403,7 @@ class TriangleField(WithoutVariance):
         return result
 
 
-def _triangulate(places_m: NDArray[np.float64]) -> "tuple[scipy.spatial.Delaunay, NDArray[np.float64]] | None":
+def _triangulate(places_m: Floats) -> "tuple[scipy.spatial.Delaunay, Floats] | None":
     """Triangulate stations, and map places to the weights of each triangle's first two corners.
 
     The maps have scipy's form (`Delaunay.transform`), shape (triangles, 3, 2): an inverse, and the third corner.
@@ -350,8 +448,8 @@ class InverseDistanceField(WithoutVariance):
 
     def __init__(
         self,
-        stations_m: NDArray[np.float64],
-        values: NDArray[np.float64],
+        stations_m: Floats,
+        values: Floats,
         *,
         method: str,
         power: float,
@@ -373,7 +471,7 @@ class InverseDistanceField(WithoutVariance):
         present = self._present.sum(axis=1)
         return np.asarray(np.minimum(present, self._neighbours or len(self._stations_m)), dtype=np.int32)
 
-    def estimate(self, targets: Targets) -> NDArray[np.float64]:
+    def estimate(self, targets: Targets) -> Floats:
         """Estimate the targets, shape (slices, targets); NaN if no station is within the radius."""
         points_m = targets.positions_m
         if not len(self._stations_m) or not len(points_m):
@@ -393,7 +491,7 @@ class InverseDistanceField(WithoutVariance):
                 result[slices] = (distance <= self._radius_m).sum(axis=1)
         return result
 
-    def _estimate_from_all(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _estimate_from_all(self, points_m: Floats) -> Floats:
         distance = separations(points_m, self._stations_m)
         at_station = distance <= COINCIDENT_M
         weights = _find_weights(distance, self._power, self._radius_m)
@@ -413,7 +511,7 @@ class InverseDistanceField(WithoutVariance):
             result[:, points] = np.where(reporting > 0, mean, result[:, points])
         return result
 
-    def _estimate_from_nearest(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _estimate_from_nearest(self, points_m: Floats) -> Floats:
         result = np.full((len(self._values), len(points_m)), np.nan)
         for slices, near, distance in self._find_nearest(points_m):
             weights = _find_weights(distance, self._power, self._radius_m)
@@ -425,9 +523,7 @@ class InverseDistanceField(WithoutVariance):
             result[slices] = np.where(total[:, 0] > 0, estimates, np.nan)
         return result
 
-    def _find_nearest(
-        self, points_m: NDArray[np.float64]
-    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]]:
+    def _find_nearest(self, points_m: Floats) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], Floats]]:
         """Yield slices with each point's nearest reporting stations and their distances [m]."""
         for present, slices in self._masks:
             if len(present):
@@ -437,7 +533,7 @@ class InverseDistanceField(WithoutVariance):
                 yield slices, present[indices.reshape(-1, count)], along.reshape(-1, count)
 
 
-def _find_weights(distance_m: NDArray[np.float64], power: float, radius_m: float) -> NDArray[np.float64]:
+def _find_weights(distance_m: Floats, power: float, radius_m: float) -> Floats:
     """Compute weights scaled to 1 at each point's nearest station."""
     # Scaled by the nearest distance, no power over- or underflows.
     clipped = np.maximum(distance_m, COINCIDENT_M)

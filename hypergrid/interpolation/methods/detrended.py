@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, SingularSystem
 from hypergrid.interpolation.methods.fitted_variogram import VariogramRequest, resolve_variogram
-from hypergrid.interpolation.methods.registry import Field, Method
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.methods.registry import Field, Method, count_at
+from hypergrid.interpolation.points.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.trend import (
     ELEVATION,
@@ -23,9 +23,6 @@ from hypergrid.interpolation.solvers.trend import (
     subtract_trend,
     trend_of,
 )
-
-Floats = NDArray[np.float64]
-
 
 # `trend="auto"` selects an elevation trend by cross-validation on the stations themselves.
 #
@@ -182,9 +179,7 @@ class DetrendedField:
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
         """Count the stations behind each estimate, shape (slices, targets or 1)."""
-        by_target = getattr(self._inner, "counts_at", None)
-        counts = self._inner.counts[:, None] if by_target is None else by_target(targets)
-        return np.asarray(counts, dtype=np.int32)
+        return count_at(self._inner, targets)
 
     def variance(self, targets: Targets) -> Floats:
         """Return the inner method's variance, shape (slices, targets).

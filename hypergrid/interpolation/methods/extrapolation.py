@@ -7,14 +7,11 @@ nearly lie. There the errors of the drift's coefficients dominate the estimate.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hypergrid.interpolation.local.field import LocalField
 from hypergrid.interpolation.methods.conditioning import iterate_leaves
-from hypergrid.interpolation.points.points import Targets
+from hypergrid.interpolation.points.points import Floats, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
-
-Floats = NDArray[np.float64]
 
 
 def relative_leverage(field: object, targets: Targets) -> Floats | None:

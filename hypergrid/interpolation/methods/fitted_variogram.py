@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound, SingularSystem
 from hypergrid.interpolation.methods.conditioning import is_singular
-from hypergrid.interpolation.methods.registry import Field
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.methods.registry import Field, count_at
+from hypergrid.interpolation.points.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.trend import ROUNDING, subtract_trend
 from hypergrid.interpolation.variograms.fit import fit_variogram
 from hypergrid.interpolation.variograms.models import MODELS
 from hypergrid.interpolation.variograms.variogram import NuggetIs, Variogram, check_validity, parse_variogram
 from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
 
-Floats = NDArray[np.float64]
 Build = Callable[[Variogram, slice], Field]
 """Builds the field of a variogram and a range of slices."""
 
@@ -207,8 +206,7 @@ class SliceFields:
         """Count the stations behind each estimate, shape (slices, targets)."""
         counts = np.empty((len(self._fields), targets.count), dtype=np.int32)
         for row, field in zip(counts, self._fields, strict=True):
-            by_target = getattr(field, "counts_at", None)
-            row[:] = field.counts[0] if by_target is None else by_target(targets)[0]
+            row[:] = count_at(field, targets)[0]
         return counts
 
     def variance(self, targets: Targets) -> Floats:

@@ -21,7 +21,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from hypergrid.interpolation.points.points import Floats
+
 Integers = NDArray[np.int64]
 
 _FAR_NS: Final = 2**62

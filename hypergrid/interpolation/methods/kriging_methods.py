@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.parameters import Parameter
 from hypergrid.interpolation.local.field import LocalField
+from hypergrid.interpolation.local.neighbourhood import NeighbourSelection
 from hypergrid.interpolation.methods.detrended import with_trend
 from hypergrid.interpolation.methods.fitted_variogram import build_fitted, find_residuals, parse_model
 from hypergrid.interpolation.methods.registry import METHODS, Field, Method
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.variograms.variogram import Variogram
-
-Floats = NDArray[np.float64]
 
 SUPPORTS = ("point", "block")
 """Support of an estimate: the value at a cell's centre, or the mean over the cell."""
@@ -100,22 +100,13 @@ def _make_field(label: str, drift: Drift, stations: Stations, values: Floats, gi
             left,
             lambda model, rows: _make_field(label, drift, stations, values[rows], {**given, "variogram": model}),
         )
-    model, neighbours = wanted, given.get("neighbours")
+    system, neighbours = KrigingSystem.of(stations, wanted, drift, label=label), given.get("neighbours")
     noise_free = given.get("variance_of") == "noise-free"
     radius_m, octants = given.get("radius_m"), given.get("octants")
     if radius_m is None and octants is None and (neighbours is None or neighbours >= stations.count):
-        return KrigingField(stations, values, model=model, drift=drift, label=label, noise_free=noise_free)
-    return LocalField(
-        stations,
-        values,
-        neighbours=neighbours or stations.count,
-        model=model,
-        drift=drift,
-        label=label,
-        radius_m=radius_m,
-        octants=octants,
-        noise_free=noise_free,
-    )
+        return KrigingField(system, values, noise_free=noise_free)
+    selection = NeighbourSelection(neighbours or stations.count, radius_m, octants)
+    return LocalField(system, values, selection, noise_free=noise_free)
 
 
 def _ordinary(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hypergrid.core.parameters import Parameter
 from hypergrid.core.registry import Registry
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points.points import Floats, Stations, Targets
 
 
 class Field(Protocol):
@@ -19,17 +19,23 @@ class Field(Protocol):
     def counts(self) -> NDArray[np.int32]:
         """Stations used in each slice, shape (slices,)."""
 
-    def estimate(self, targets: Targets) -> NDArray[np.float64]:
+    def estimate(self, targets: Targets) -> Floats:
         """Estimate the targets, shape (slices, targets)."""
 
-    def variance(self, targets: Targets) -> NDArray[np.float64]:
+    def variance(self, targets: Targets) -> Floats:
         """Compute the error variance of the estimates, shape (slices, targets)."""
+
+
+def count_at(field: Field, targets: Targets) -> NDArray[np.int32]:
+    """Count the stations behind each estimate, shape (slices, targets), or (slices, 1) if a slice has one count."""
+    by_target = getattr(field, "counts_at", None)
+    return np.asarray(field.counts[:, None] if by_target is None else by_target(targets), dtype=np.int32)
 
 
 Over = Literal["space", "time"]
 """Dimension of an interpolation."""
 
-Prepare = Callable[[Stations, NDArray[np.float64], Mapping[str, Any]], Field]
+Prepare = Callable[[Stations, Floats, Mapping[str, Any]], Field]
 
 
 def list_no_covariates(_given: Mapping[str, Any]) -> tuple[str, ...]:

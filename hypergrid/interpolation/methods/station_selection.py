@@ -15,13 +15,11 @@ from hypergrid.interpolation.local.field import LocalField
 from hypergrid.interpolation.methods.deterministic_methods import InverseDistanceField
 from hypergrid.interpolation.methods.detrended import DetrendedField
 from hypergrid.interpolation.methods.fitted_variogram import SliceFields
-from hypergrid.interpolation.methods.registry import Field
-from hypergrid.interpolation.points.distance import COINCIDENT_M, are_on_sphere, straight_radius
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.methods.registry import Field, count_at
+from hypergrid.interpolation.points.distance import are_on_sphere, number_places, straight_radius
+from hypergrid.interpolation.points.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.masks import group_masks
-
-Floats = NDArray[np.float64]
 
 Coincident = Literal["refuse", "merge", "keep"]
 """Treatment of coincident stations."""
@@ -114,7 +112,7 @@ def treat_coincident(
     """
     within_m = given.get("merge_within_m")
     asked = given.get("coincident") or ("merge" if within_m is not None else None)
-    labels = _number_places(stations, max(within_m or 0.0, COINCIDENT_M))
+    labels = number_places(stations.positions_m, straight_radius(within_m or 0.0, stations.positions_m))
     together = [np.flatnonzero(labels == label) for label in np.flatnonzero(np.bincount(labels) > 1)]
     if not together:
         return stations, values, ()
@@ -133,19 +131,6 @@ def join_names(names: Iterable[str]) -> str:
     listed = list(names)
     more = len(listed) - MAX_SHOWN
     return ", ".join(listed[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _number_places(stations: Stations, within_m: float) -> NDArray[np.intp]:
-    """Label each station with its place, in order of first station, shape (stations,)."""
-    count = stations.count
-    if not count:
-        return np.zeros(0, dtype=np.intp)
-    reach = max(straight_radius(within_m, stations.positions_m), COINCIDENT_M)
-    pairs = scipy.spatial.cKDTree(stations.positions_m).query_pairs(reach, output_type="ndarray")
-    if not len(pairs):
-        return np.arange(count)
-    near = scipy.sparse.coo_array((np.ones(len(pairs), dtype=bool), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
-    return np.asarray(scipy.sparse.csgraph.connected_components(near, directed=False)[1], dtype=np.intp)
 
 
 def _merge_stations(stations: Stations, values: Floats, labels: NDArray[np.intp]) -> tuple[Stations, Floats]:
@@ -177,14 +162,11 @@ def _average_members(values: Floats, members: "scipy.sparse.csr_array") -> Float
 
 Slices = NDArray[np.intp]
 
-DERIVED = ("complete", "_dual", "_losses")
-"""Cached attributes of a field that cover all its slices."""
-
 
 def field_of(field: Field, slices: Slices) -> Field:
     """Build the field of some slices, shape (chosen,), in their order."""
     if isinstance(field, KrigingField):
-        return _subset_kriging(field, slices)
+        return field.take_slices(slices)
     if isinstance(field, LocalField | InverseDistanceField):
         part = copy.copy(field)
         part._present, part._values = field._present[slices], field._values[slices]
@@ -205,30 +187,9 @@ def field_of(field: Field, slices: Slices) -> Field:
     return FieldSubset(field, slices)
 
 
-def replace_values(field: Field, values: NDArray[np.float64]) -> Field | None:
+def replace_values(field: Field, values: Floats) -> Field | None:
     """Build the field of other values over the same network, shape (slices, stations); None if unsupported."""
-    if isinstance(field, LocalField):
-        return field.replace_values(values)
-    if isinstance(field, KrigingField):
-        part = copy.copy(field)
-        for name in DERIVED:
-            part.__dict__.pop(name, None)
-        part.present, part._values = np.isfinite(values), np.asarray(values, dtype=np.float64)
-        part._drop_undetermined()
-        return part
-    return None
-
-
-def _subset_kriging(field: KrigingField, slices: Slices) -> KrigingField:
-    part = copy.copy(field)
-    complete = part.__dict__.get("complete")
-    for name in DERIVED:
-        part.__dict__.pop(name, None)
-    part.present, part._values = field.present[slices], field._values[slices]
-    if complete is not None:
-        # Reuse gaps that are already filled.
-        part.__dict__["complete"] = complete[slices]
-    return part
+    return field.replace_values(values) if isinstance(field, KrigingField | LocalField) else None
 
 
 class FieldSubset:
@@ -247,16 +208,14 @@ class FieldSubset:
         """The field of all slices."""
         return (self._field,)
 
-    def estimate(self, targets: Targets) -> NDArray[np.float64]:
+    def estimate(self, targets: Targets) -> Floats:
         """Estimate the targets, shape (slices, targets)."""
         return self._field.estimate(targets)[self._slices]
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
         """Count the stations behind each estimate, shape (slices, targets)."""
-        by_target = getattr(self._field, "counts_at", None)
-        counts = self._field.counts[:, None] if by_target is None else by_target(targets)
-        return np.asarray(counts, dtype=np.int32)[self._slices]
+        return count_at(self._field, targets)[self._slices]
 
-    def variance(self, targets: Targets) -> NDArray[np.float64]:
+    def variance(self, targets: Targets) -> Floats:
         """Compute the error variance of the estimates, shape (slices, targets)."""
         return self._field.variance(targets)[self._slices]

@@ -6,12 +6,11 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.geodesy import FAR_CHORD, RADIUS_M, arc_m, chord_m
+from hypergrid.interpolation.points.points import Floats, Stations
 
 # 64-bit degrees projected to metres, or placed on the sphere, are off by some 1e-9 m; PyKrige uses 1e-10 m, in metres.
 COINCIDENT_M = 1e-6
 """Places within this distance [m] are coincident."""
-
-Floats = NDArray[np.float64]
 
 
 def are_on_sphere(places_m: Floats) -> bool:
@@ -60,6 +59,26 @@ def straight_radius(radius_m: float, places_m: Floats) -> float:
     Euclidean and great-circle order agree, so nearest neighbours need no conversion.
     """
     return chord_m(radius_m) if are_on_sphere(places_m) else radius_m
+
+
+def number_places(places_m: Floats, within_m: float = 0.0) -> NDArray[np.intp]:
+    """Label places in order of first occurrence, equally if coincident or linked by less than `within_m` [m].
+
+    The distance is Euclidean; shape (places,).
+    """
+    count, reach = len(places_m), max(within_m, COINCIDENT_M)
+    pairs = scipy.spatial.cKDTree(places_m).query_pairs(reach, output_type="ndarray") if count else np.empty((0, 2))
+    if not len(pairs):
+        return np.arange(count)
+    near = scipy.sparse.coo_array((np.ones(len(pairs), dtype=bool), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
+    return np.asarray(scipy.sparse.csgraph.connected_components(near, directed=False)[1], dtype=np.intp)
+
+
+def name_coincident(stations: Stations) -> str:
+    """Name the first five pairs of coincident stations for a message; empty if there are none."""
+    places_m, names = stations.positions_m, stations.names
+    pairs = sorted(scipy.spatial.cKDTree(places_m).query_pairs(COINCIDENT_M)) if len(places_m) else []
+    return ", ".join(f"{names[i]} and {names[j]}" for i, j in pairs[:5])
 
 
 def refuse_sphere(label: str, places_m: Floats) -> None:

@@ -7,9 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.interpolation.points.points import Stations
-
-Floats = NDArray[np.float64]
+from hypergrid.interpolation.points.points import Floats, Stations
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, SingularSystem
-from hypergrid.interpolation.points.points import Stations, Targets
-
-Floats = NDArray[np.float64]
+from hypergrid.interpolation.points.points import Floats, Stations, Targets
 
 FLAT = 1e-9
 """Ratio of the least to the greatest eigenvalue at which drift functions are dependent."""

@@ -18,11 +18,10 @@ from typing import Final
 
 import numpy as np
 import scipy  # submodules load on first use: most queries need none
-from numpy.typing import NDArray
 
 from hypergrid.core.errors import SingularSystem
 from hypergrid.core.pacing import give_way
-from hypergrid.interpolation.kernels.covariance import negative_semivariance
+from hypergrid.interpolation.kernels.covariance import Covariance
 from hypergrid.interpolation.kernels.tiled_cholesky import (
     decompose,
     invert,
@@ -31,9 +30,8 @@ from hypergrid.interpolation.kernels.tiled_cholesky import (
     solve,
     solve_lower,
 )
+from hypergrid.interpolation.points.points import Floats
 from hypergrid.interpolation.solvers.system import MAX_ROUNDING, KrigingSystem
-
-Floats = NDArray[np.float64]
 
 ROWS_PAIRS: Final = 2**19
 """Numbers in a band of rows that is computed, or moved, at once (4 MiB)."""
@@ -43,18 +41,6 @@ SIDES_AT_ONCE: Final = 2**22
 """Numbers in right-hand sides that are solved at once (32 MiB)."""
 ASKED_S: Final = 0.02
 """Interval at which a thread waiting for the system yields to other work [s]."""
-
-
-def shift_of(system: KrigingSystem) -> float:
-    """Compute the shift that makes a system's covariances positive definite."""
-    model = system.model
-    # An unknown constant mean absorbs any shift.
-    if system.drift.drift.mean is not None:
-        return 0.0
-    if model.is_bounded:
-        return model.sill
-    extent = np.ptp(system.isotropic_m, axis=0)
-    return float(model.semivariance(np.array([np.linalg.norm(extent)]))[0])
 
 
 @dataclass(frozen=True)
@@ -78,18 +64,18 @@ class Condition:
 class FactoredSystem:
     """Kriging system solved by its factor, and inverted on demand in the same memory."""
 
-    def __init__(self, system: KrigingSystem, *, label: str) -> None:
-        """Factorise the system of a method; `label` is its name in messages.
+    def __init__(self, system: KrigingSystem) -> None:
+        """Factorise the system of a method.
 
         Raises
         ------
         SingularSystem
             The system has no unique solution to working precision.
         """
-        self._system, self._label = system, label
+        self._system = system
         self._lock = threading.Lock()
         count, size = system.stations.count, system.size
-        self._shift = shift_of(system)
+        self._shift = system.shift
         self._unit = system.origin + self._shift
         """Largest covariance, by which all are divided."""
         if not self._unit > 0 or not np.isfinite(self._unit):
@@ -202,15 +188,14 @@ class FactoredSystem:
         sums = np.zeros(count)
         step = max(1, ROWS_PAIRS // count)
         room = np.empty((min(step, count), count))
+        covariance = Covariance(system.model, self._unit)
         for start in range(0, count, step):
             give_way()
             rows = slice(start, min(start + step, count))
             # In place: allocating memory costs more than the arithmetic.
-            band = negative_semivariance(
+            band = covariance.evaluate(
                 system.isotropic_m[rows],
                 system.isotropic_m[: rows.stop],
-                system.model,
-                origin=self._unit,
                 job_pairs=count * count // 2,
                 out=self._factor[rows, : rows.stop],
             )
@@ -294,8 +279,8 @@ class FactoredSystem:
     def _singular_error(self, number: float) -> SingularSystem:
         shown = "too large to be computed" if not np.isfinite(number) else f"{number:.0e}"
         message = (
-            f"{self._label} needs a variogram under which the {self._system.stations.count:,} stations differ; the "
-            f"system is singular to working precision (condition number {shown}); raise the nugget, shorten the "
+            f"{self._system.label} needs a variogram under which the {self._system.stations.count:,} stations differ; "
+            f"the system is singular to working precision (condition number {shown}); raise the nugget, shorten the "
             "range, or use the exponential or spherical model, or krige from the nearest stations (neighbours=…)"
         )
         return SingularSystem(message)

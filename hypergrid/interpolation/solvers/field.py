@@ -10,6 +10,7 @@ Estimates use the dual form: P times the values once, then one product with the 
 avoids the weights of each target, which cost a product of stations by stations per target.
 """
 
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -20,15 +21,11 @@ from hypergrid.core.errors import SingularSystem
 from hypergrid.core.pacing import give_way, ranges
 from hypergrid.interpolation.kernels.covariance import FEW_COLUMNS, WORTH_COMPILED
 from hypergrid.interpolation.kernels.tiled_cholesky import TILE, decompose, multiply, solve
-from hypergrid.interpolation.points.points import Stations, Targets
-from hypergrid.interpolation.solvers.drift import Drift
+from hypergrid.interpolation.points.points import Floats, Targets
 from hypergrid.interpolation.solvers.factored import FactoredSystem
 from hypergrid.interpolation.solvers.masks import group_masks
 from hypergrid.interpolation.solvers.system import KrigingSystem
-from hypergrid.interpolation.variograms.variogram import Variogram
 from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
-
-Floats = NDArray[np.float64]
 
 BATCH_FLOATS = 2**21
 """Numbers in one batch of small systems (16 MiB)."""
@@ -49,7 +46,7 @@ def is_factored(size: int) -> bool:
     return not WEIGHTS.takes(8 * size * size)
 
 
-def inverse_of(system: KrigingSystem, label: str) -> Floats:
+def inverse_of(system: KrigingSystem) -> Floats:
     """Invert a system, a large one by its Cholesky factor.
 
     Raises
@@ -60,11 +57,11 @@ def inverse_of(system: KrigingSystem, label: str) -> Floats:
     # Inverting by the factor takes a quarter of the work, and yields to other work between tiles.
     if system.size >= WORTH_TILES:
         try:
-            return FactoredSystem(system, label=label).inverse
+            return FactoredSystem(system).inverse
         except SingularSystem:
             # A model that is not a valid variogram at these places has no Cholesky factor, but may have an inverse.
             pass
-    return system.invert(label)
+    return system.invert()
 
 
 def solved_by_tiles(block: Floats, side: Floats) -> Floats:
@@ -87,35 +84,48 @@ class KrigingField:
     is_assumed: bool = False
     """Whether the variogram replaces one that could not be fitted; variances are then NaN."""
 
-    def __init__(
-        self,
-        stations: Stations,
-        values: Floats,
-        *,
-        model: Variogram,
-        drift: Drift | None = None,
-        label: str = "ordinary_kriging",
-        noise_free: bool = False,
-    ) -> None:
-        self.system = KrigingSystem.of(label, stations, model, drift or Drift())
-        self.system.drift.refuse_undetermined(label, stations)
+    def __init__(self, system: KrigingSystem, values: Floats, *, noise_free: bool = False) -> None:
+        self.system = system
         self.noise_free = noise_free
         self._job_pairs, self._keep = 0, True
-        self.mean = self.system.drift.drift.mean or 0.0
+        self.mean = system.drift.drift.mean or 0.0
         """Known mean of simple kriging, otherwise 0."""
-        covariates = (stations.covariates[name] for name in self.system.drift.drift.covariates)
-        self._key = key_of(stations.positions_m, model, drift, *covariates)
         self.factored: FactoredSystem | None = None
         """Factored system if its inverse is too large to cache, otherwise None."""
         self._inverse: Floats | None = None
-        if is_factored(self.system.size):
-            self.factored = FactoredSystem(self.system, label=label)
+        if is_factored(system.size):
+            self.factored = FactoredSystem(system)
         else:
-            self._inverse = WEIGHTS.get(self._key, lambda: inverse_of(self.system, label))
+            self._inverse = WEIGHTS.get(system.key, lambda: inverse_of(system))
+        self._set_values(values)
+
+    def _set_values(self, values: Floats) -> None:
         self.present = np.isfinite(values)
         """Which station is used in which slice, shape (slices, stations); all False in slices with too few stations."""
         self._drop_undetermined()
         self._values = np.asarray(values, dtype=np.float64)
+
+    def replace_values(self, values: Floats) -> "KrigingField":
+        """Copy the field with other values over the same network, shape (slices, stations)."""
+        other = self._copy()
+        other._set_values(values)
+        return other
+
+    def take_slices(self, slices: NDArray[np.intp]) -> "KrigingField":
+        """Copy the field with some of its slices, shape (chosen,), in their order."""
+        part = self._copy()
+        part.present, part._values = self.present[slices], self._values[slices]
+        if "complete" in self.__dict__:
+            # Reuse gaps that are already filled.
+            part.__dict__["complete"] = self.complete[slices]
+        return part
+
+    def _copy(self) -> "KrigingField":
+        """Copy the field without what it cached of all slices."""
+        other = copy(self)
+        for name in ("complete", "_dual", "_losses"):
+            other.__dict__.pop(name, None)
+        return other
 
     @property
     def inverse(self) -> Floats:
@@ -196,7 +206,7 @@ class KrigingField:
         # cached: the compiled loops take about a nanosecond per pair, as long as reading it.
         if not self._is_kept(targets):
             return self.system.sides(targets, job_pairs=self._job_pairs)
-        key = key_of(self._key, targets.key)
+        key = key_of(self.system.key, targets.key)
         return WEIGHTS.get(key, lambda: self.system.sides(targets, job_pairs=self._job_pairs))
 
     def _is_kept(self, targets: Targets) -> bool:
@@ -231,8 +241,8 @@ class KrigingField:
             solved = multiply(sides, self.inverse)
             reduced, result = np.einsum("ps,ps->p", solved, sides), self.growth(solved)
         full = self.system.within_variance(targets) - reduced
-        if self.noise_free and self.system.model.nugget_is == "measurement error" and targets.parts == 1:
-            full = full - self.system.model.nugget
+        if self.noise_free and targets.parts == 1:
+            full = full - self.system.model.noise
         result += full
         # At a station rounding may give a value below zero; NaN is preserved.
         np.maximum(result, 0.0, out=result)

@@ -5,20 +5,18 @@ simple kriging, with its known mean, uses the sill.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-import scipy  # submodules load on first use: most queries need none
-from numpy.typing import NDArray
 
 from hypergrid.core.blas import threads_for
 from hypergrid.core.errors import InvalidQuery, SingularSystem
-from hypergrid.interpolation.kernels.covariance import carried, negative_semivariance
-from hypergrid.interpolation.points.distance import COINCIDENT_M, separations
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.kernels.covariance import Covariance
+from hypergrid.interpolation.points.distance import COINCIDENT_M, name_coincident, separations
+from hypergrid.interpolation.points.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift, PlacedDrift
 from hypergrid.interpolation.variograms.variogram import Variogram
-
-Floats = NDArray[np.float64]
+from hypergrid.interpolation.weight_cache import key_of
 
 # Beyond it, a solution has only a few digits left.
 MAX_ROUNDING = 1e-6
@@ -32,6 +30,8 @@ MIN_COVARIANCE = 1e-100
 class KrigingSystem:
     """Left- and right-hand sides of a kriging system."""
 
+    label: str
+    """Name of the method in messages."""
     stations: Stations
     isotropic_m: Floats
     """Coordinates whose Euclidean distances the variogram takes, shape (stations, 2 or 3)."""
@@ -41,16 +41,19 @@ class KrigingSystem:
     """Covariance at distance 0: the sill if the mean is known, otherwise 0."""
 
     @classmethod
-    def of(cls, label: str, stations: Stations, model: Variogram, drift: Drift) -> "KrigingSystem":
-        """Build the system of a method; `label` is its name in messages.
+    def of(
+        cls, stations: Stations, model: Variogram, drift: Drift | None = None, *, label: str = "ordinary_kriging"
+    ) -> "KrigingSystem":
+        """Build the system of a method; by default the mean is an unknown constant.
 
         Raises
         ------
         InvalidQuery
-            Known mean with a variogram without a sill; anisotropy on the sphere.
+            Known mean with a variogram without a sill; anisotropy on the sphere; too few stations for the drift.
         SingularSystem
-            Coincident stations without a nugget.
+            Coincident stations without a nugget; dependent drift functions.
         """
+        drift = drift or Drift()
         if drift.mean is not None and not model.is_bounded:
             raise InvalidQuery(f"{label} needs a variogram with a sill; {model.model} has none: use ordinary_kriging")
         if model.anisotropy and stations.positions_m.shape[1] != 2:
@@ -60,8 +63,30 @@ class KrigingSystem:
                 "the sphere; leave anisotropy out, or ask for distance='plane' and accept its distortion"
             )
         refuse_coincident(label, stations, model)
+        placed = drift.place_on(stations)
+        placed.refuse_undetermined(label, stations)
         origin = model.sill if drift.mean is not None else 0.0
-        return cls(stations, model.isotropic(stations.positions_m), model, drift.place_on(stations), origin)
+        return cls(label, stations, model.isotropic(stations.positions_m), model, placed, origin)
+
+    @cached_property
+    def key(self) -> bytes:
+        """Cache key of stations, variogram and drift."""
+        covariates = (self.stations.covariates[name] for name in self.drift.drift.covariates)
+        return key_of(self.stations.positions_m, self.model, self.drift.drift, *covariates)
+
+    @cached_property
+    def shift(self) -> float:
+        """Constant that, added to each covariance, makes the matrix of any stations positive definite."""
+        # An unknown constant mean absorbs any shift.
+        if self.drift.drift.mean is not None:
+            return 0.0
+        return self.model.sill if self.model.is_bounded else self.semivariance_across
+
+    @property
+    def semivariance_across(self) -> float:
+        """Semivariance across the network, about the largest among the stations."""
+        extent_m = np.linalg.norm(np.ptp(self.isotropic_m, axis=0))
+        return float(self.model.semivariance(np.array([extent_m]))[0])
 
     @property
     def size(self) -> int:
@@ -78,7 +103,7 @@ class KrigingSystem:
         matrix[np.arange(count), np.arange(count)] = self.origin
         return matrix
 
-    def invert(self, label: str) -> Floats:
+    def invert(self) -> Floats:
         """Invert the bordered matrix, same shape.
 
         Raises
@@ -86,14 +111,14 @@ class KrigingSystem:
         SingularSystem
             The system has no unique solution.
         """
-        return invert(self.matrix(), label=label, functions=self.drift.drift.count_coefficients())
+        return invert(self.matrix(), label=self.label, functions=self.drift.drift.count_coefficients())
 
     def covariance(self, a_m: Floats, b_m: Floats) -> Floats:
         """Compute `c0 - gamma` between isotropic places, nugget included at distance 0; shape (a, b)."""
         return np.asarray(self.origin - self.model.semivariance(separations(a_m, b_m)))
 
     def sides(self, targets: Targets, *, job_pairs: int = 0) -> Floats:
-        """Compute the right-hand sides of targets, shape (targets, size); `job_pairs` as in `negative_semivariance`.
+        """Compute the right-hand sides of targets, shape (targets, size); `job_pairs` as in `Covariance.evaluate`.
 
         A station at the target point itself has the covariance at distance 0, so that the estimate is exact there. If
         the nugget is measurement error, the noise-free value is estimated, from which a reading at the point differs by
@@ -103,15 +128,7 @@ class KrigingSystem:
         sides = np.empty((targets.count, self.size))
         points_m = self.model.isotropic(targets.positions_m)
         into = sides[:, :count] if targets.parts == 1 else None
-        values = negative_semivariance(
-            points_m,
-            self.isotropic_m,
-            self.model,
-            origin=self.origin,
-            exact_within_m=self._find_exact_m(targets),
-            job_pairs=job_pairs,
-            out=into,
-        )
+        values = self._find_covariance(targets).evaluate(points_m, self.isotropic_m, job_pairs=job_pairs, out=into)
         if into is None:
             sides[:, :count] = targets.mean(values)
         sides[:, count:] = self.drift.columns(targets)
@@ -122,20 +139,14 @@ class KrigingSystem:
 
         For a dual form, shape (size, columns), of few columns the right-hand sides of many points are not stored.
         """
-        count = self.stations.count
-        product = carried(
-            self.model.isotropic(targets.positions_m),
-            self.isotropic_m,
-            self.model,
-            dual[:count],
-            origin=self.origin,
-            exact_within_m=self._find_exact_m(targets),
-            job_pairs=job_pairs,
-        )
+        count, points_m = self.stations.count, self.model.isotropic(targets.positions_m)
+        covariance = self._find_covariance(targets)
+        product = covariance.multiply(points_m, self.isotropic_m, dual[:count], job_pairs=job_pairs)
         return np.asarray(product + dual[count:].T @ self.drift.columns(targets).T)
 
-    def _find_exact_m(self, targets: Targets) -> float | None:
-        return COINCIDENT_M if targets.parts == 1 and self.model.nugget_is == "micro-scale" else None
+    def _find_covariance(self, targets: Targets) -> Covariance:
+        is_exact = targets.parts == 1 and self.model.nugget_is == "micro-scale"
+        return Covariance(self.model, self.origin, COINCIDENT_M if is_exact else None)
 
     def within_variance(self, targets: Targets) -> Floats | float:
         """Compute each target's own variance, as `c0 - gamma`: `c0` for points, less for means."""
@@ -214,11 +225,7 @@ def refuse_coincident(label: str, stations: Stations, model: Variogram) -> None:
     SingularSystem
         Names the stations.
     """
-    if model.nugget > 0 or not stations.count:
-        return
-    pairs = sorted(scipy.spatial.cKDTree(stations.positions_m).query_pairs(COINCIDENT_M))
-    if pairs:
-        names = ", ".join(f"{stations.names[i]} and {stations.names[j]}" for i, j in pairs[:5])
+    if names := "" if model.nugget > 0 else name_coincident(stations):
         raise SingularSystem(
             f"{label} cannot tell stations in the same place apart without a nugget: {names}; "
             "give the variogram a nugget above zero, ask for coincident='merge', or select one of them"

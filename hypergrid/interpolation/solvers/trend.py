@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.parameters import Parameter
 from hypergrid.core.units import parse_number
+from hypergrid.interpolation.points.points import Floats
 
-Floats = NDArray[np.float64]
 Kind = Literal["lapse_rate", "profile", "fixed", "auto"]
 
 ELEVATION: Final = "elevation"

@@ -12,17 +12,14 @@ from itertools import pairwise
 
 import numpy as np
 import scipy  # submodules load on first use: most queries need none
-from numpy.typing import NDArray
 
 from hypergrid.core.pacing import give_way
 from hypergrid.interpolation.kernels.tiled_cholesky import multiply
 from hypergrid.interpolation.points.distance import separations
-from hypergrid.interpolation.points.points import Targets
+from hypergrid.interpolation.points.points import Floats, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.uncertainty.mean_variance import Combination, Correlation, combine
 from hypergrid.interpolation.variograms.variogram import Variogram
-
-Floats = NDArray[np.float64]
 
 # All pairs take some seconds. 10,000 of 40,000 cells over 5 ranges gave the mean semivariance to a relative 5e-5.
 MAX_CELLS = 20_000
@@ -76,15 +73,14 @@ def regions_of(field: KrigingField, targets: Targets, weights: "scipy.sparse.csr
         block = slice(start, min(start + step, targets.count))
         sides += columns[:, block] @ field.sides(targets.take_targets(block))
     solved = multiply(sides, field.inverse)
-    is_noise = model.nugget_is == "measurement error"
-    own, sampled = mean_semivariance(targets, weights, model=model, nugget_at_0=is_noise or targets.parts > 1)
+    own, sampled = mean_semivariance(targets, weights, model=model, nugget_at_0=model.noise > 0 or targets.parts > 1)
     total = np.asarray(weights.sum(axis=1)).ravel()
     full = field.system.origin * total**2 - own - np.einsum("rs,rs->r", solved, sides)
-    observable = is_noise and not field.noise_free and targets.parts == 1
-    white = model.nugget * np.asarray(weights.multiply(weights).sum(axis=1)).ravel()
+    noise = 0.0 if field.noise_free or targets.parts > 1 else model.noise
+    white = noise * np.asarray(weights.multiply(weights).sum(axis=1)).ravel()
     shares = solved[:, :stations]
-    projected = multiply(shares, field.inverse[:stations, :stations]) if is_noise else shares[:, :0]
-    return Regions(shares, projected, full, white if observable else np.zeros_like(white), sampled)
+    projected = multiply(shares, field.inverse[:stations, :stations]) if model.noise else shares[:, :0]
+    return Regions(shares, projected, full, white, sampled)
 
 
 def slice_variance(field: KrigingField, regions: Regions) -> Floats:
@@ -113,13 +109,11 @@ def combinations_of(
     """
     stations = field.system.stations.count
     core = field.inverse[:stations, :stations]
-    model = field.system.model
-    noise = model.nugget if model.nugget_is == "measurement error" else 0.0
     combinations: list[Combination | None] = []
     for first, stop in pairwise(weights.indptr.tolist()):
         order = np.argsort(weights.indices[first:stop])
         slices, share = weights.indices[first:stop][order], weights.data[first:stop][order]
-        given = {"times_s": times_s[slices], "correlation": correlation, "noise": noise}
+        given = {"times_s": times_s[slices], "correlation": correlation, "noise": field.system.model.noise}
         combinations.append(combine(core, field.present[slices], weights=share, **given) if len(slices) else None)
     return combinations
 

@@ -25,14 +25,14 @@ some hours: `make_ladder` lists the times to evaluate.
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
+from hypergrid.interpolation.points.points import Floats
 from hypergrid.interpolation.solvers.masks import group_masks
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -170,40 +170,41 @@ def combine(
     before = np.concatenate([[0.0], correlation.evaluate(np.diff(times_s))])
     inner = core[np.ix_(gone, gone)]
     squared = core[gone] @ core[:, gone] if noise else inner
-    return _pass_gains(gone, inner, squared, _list_gains(inner, present[:, gone]), weights, before, noise)
+    gains = _list_gains(inner, present[:, gone], weights, before)
+    return _pass_gains(gains, gone, inner, squared, noise)
 
 
-Gain = tuple[NDArray[np.intp], Floats]
-"""Missing stations of a slice and the inverse of their block of P.
+class SliceGain(NamedTuple):
+    """Slice of a mean, and what its missing stations add to the error."""
 
-Stations are indices into those ever missing.
-"""
+    missing: NDArray[np.intp]
+    """Indices into the stations that are missing from some slice."""
+    gain: Floats
+    """G: inverse of their block of P."""
+    weight: float
+    correlation: float
+    """Correlation with the previous slice; 0 for the first."""
 
 
-def _list_gains(inner: Floats, present: NDArray[np.bool_]) -> list[Gain]:
-    gains: list[Gain] = [(np.empty(0, dtype=np.intp), np.empty((0, 0)))] * len(present)
+def _list_gains(inner: Floats, present: NDArray[np.bool_], weights: Floats, before: Floats) -> list[SliceGain]:
+    gains = [(np.empty(0, dtype=np.intp), np.empty((0, 0)))] * len(present)
     for mask, slices in group_masks(present):
         missing = np.flatnonzero(~mask)
         inverted = np.asarray(np.linalg.inv(inner[np.ix_(missing, missing)]), dtype=np.float64)
         for number in slices:
             gains[number] = missing, inverted
-    return gains
+    parts = zip(gains, weights.tolist(), before.tolist(), strict=True)
+    return [SliceGain(*gain, weight, correlation) for gain, weight, correlation in parts]
 
 
 def _pass_gains(
-    gone: NDArray[np.intp],
-    inner: Floats,
-    squared: Floats,
-    gains: list[Gain],
-    weights: Floats,
-    before: Floats,
-    noise: float,
+    gains: list[SliceGain], gone: NDArray[np.intp], inner: Floats, squared: Floats, noise: float
 ) -> Combination:
     # Sums over t: u^2 G; u G P H; and for the noise u H plus u c G, and u G P P H.
     own, crossed, mixed, noisy = (np.zeros(inner.shape) for _ in range(4))
     # Sums over the previous slices, by their correlation with the next: H of u G, and c of u.
     history, total, pairs = np.zeros(inner.shape), 0.0, 0.0
-    for (missing, gain), weight, correlation in zip(gains, weights.tolist(), before.tolist(), strict=True):
+    for missing, gain, weight, correlation in gains:
         history *= correlation
         total *= correlation
         pairs += weight * total
@@ -220,7 +221,7 @@ def _pass_gains(
             history[block] += weight * gain
         total += weight
     half = crossed - noise * noisy
-    white = float(np.sum(weights**2))
+    white = float(np.sum(np.square([each.weight for each in gains])))
     return Combination(
         white + 2 * pairs, white, gone, own + half + half.T, 2 * noise * mixed, 2 * noise * pairs
     )  # fmt: skip

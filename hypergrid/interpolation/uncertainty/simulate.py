@@ -4,21 +4,17 @@ A conditional realisation is the kriged field plus the kriging error of an uncon
 is the kriging variance at each target, and its values are correlated across targets like those of the field.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
-import scipy  # submodules load on first use: most queries need none
-from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, TooLarge
-from hypergrid.interpolation.points.distance import COINCIDENT_M, separations
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points.distance import number_places, separations
+from hypergrid.interpolation.points.points import Floats, Targets
+from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.uncertainty.mean_variance import Correlation
 from hypergrid.interpolation.variograms.variogram import Variogram
-
-Floats = NDArray[np.float64]
 
 # Their covariances take 512 MB, and factorising them some seconds.
 MAX_PLACES: Final = 8_000
@@ -49,7 +45,7 @@ class Simulator:
             The variogram is invalid at these places, as a Gaussian one on the sphere may be.
         """
         # Coincident places share a row, since equal rows would make the covariance singular.
-        _, first, self._place_index = np.unique(_number_places(places_m), return_index=True, return_inverse=True)
+        _, first, self._place_index = np.unique(number_places(places_m), return_index=True, return_inverse=True)
         if len(first) > MAX_PLACES:
             label, what = "simulate", "places (cells and stations)"
             remedy = "simulate on a coarser grid, or on a part of it by clip"
@@ -81,37 +77,23 @@ class Simulator:
         return _correlate_fields(fields, times_s, correlation)
 
 
-Krige = Callable[[Floats], Floats]
-"""Maps values at stations, shape (slices, stations), NaN where missing, to estimates, shape (slices, targets)."""
-
-
 def simulate_given(
-    stations: Stations,
-    values: Floats,
+    field: KrigingField,
     targets: Targets,
-    *,
-    model: Variogram,
-    estimate: Floats,
-    krige: Krige,
     times_s: Floats,
+    *,
     count: int,
     generator: np.random.Generator,
     correlation: Correlation,
 ) -> Floats:
-    """Simulate the field conditional on readings, shape (count, slices, targets), NaN without stations.
+    """Simulate a field conditional on its readings, shape (count, slices, targets), NaN without stations.
 
     Parameters
     ----------
-    stations, values
-        Readings, shape (slices, stations), NaN where missing.
+    field
+        Kriged field of the readings.
     targets
         Points to simulate, or cells by their parts.
-    model
-        The variogram that `krige` uses.
-    estimate
-        Estimates of the interpolation method from the readings, shape (slices, targets).
-    krige
-        The same method for a field of mean 0, applied to simulated readings.
     times_s
         Times of the slices, increasing [s].
     count
@@ -130,19 +112,21 @@ def simulate_given(
     """
     if count < 1:
         raise InvalidQuery(f"simulate needs a count of one or more; got {count}")
+    stations, model, estimate = field.system.stations, field.system.model, field.estimate(targets)
     # A cell mean has no micro-scale nugget, however few parts the cell has, so only stations get one.
     is_apart = targets.parts > 1 and model.nugget_is == "micro-scale"
-    field = replace(model, nugget_is="measurement error") if is_apart else model
-    simulator = Simulator(np.concatenate([stations.positions_m, targets.positions_m]), field)
+    simulated = replace(model, nugget_is="measurement error") if is_apart else model
+    simulator = Simulator(np.concatenate([stations.positions_m, targets.positions_m]), simulated)
     result = np.empty((count, *estimate.shape))
     for number in range(count):
         drawn = simulator.draw_through(times_s, 1, generator, correlation=correlation)[0]
         read, truth = drawn[:, : stations.count], targets.mean(drawn[:, stations.count :].T).T
-        if field.nugget_is == "measurement error":
+        if simulated.nugget_is == "measurement error":
             own = np.sqrt(model.nugget) * generator.standard_normal((1, *read.shape))
             read = read + (_correlate_fields(own, times_s, correlation) if is_apart else own)[0]
-        read = np.where(np.isfinite(values), read, np.nan)
-        result[number] = estimate + truth - krige(read)
+        # Add a known mean before and subtract it after: the simulated values have none.
+        kriged = field.replace_values(np.where(field.present, read + field.mean, np.nan)).estimate(targets) - field.mean
+        result[number] = estimate + truth - kriged
     return result
 
 
@@ -154,22 +138,13 @@ def _correlate_fields(fields: Floats, times_s: Floats, correlation: Correlation)
     return fields
 
 
-def _number_places(places_m: Floats) -> NDArray[np.intp]:
-    """Label places, equally if they agree to within `COINCIDENT_M`; shape (places,)."""
-    pairs = scipy.spatial.cKDTree(places_m).query_pairs(COINCIDENT_M, output_type="ndarray")
-    linked = scipy.sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(places_m),) * 2)
-    return np.asarray(scipy.sparse.csgraph.connected_components(linked, directed=False)[1], dtype=np.intp)
-
-
 def _make_covariance(isotropic_m: Floats, model: Variogram) -> Floats:
     gamma = model.semivariance(separations(isotropic_m, isotropic_m))
     diagonal = np.arange(len(gamma))
-    if model.nugget_is == "measurement error":
-        gamma -= model.nugget
+    gamma -= model.noise
     gamma[diagonal, diagonal] = 0.0
     if model.is_bounded:
-        sill = model.sill - (model.nugget if model.nugget_is == "measurement error" else 0.0)
-        return np.asarray(sill - gamma)
+        return np.asarray(model.sill - model.noise - gamma)
     # Covariance of the differences from the first place.
     return np.asarray(gamma[:, :1] + gamma[:1, :] - gamma)
 

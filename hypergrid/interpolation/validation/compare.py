@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hypergrid.core.errors import HyperGridError
 from hypergrid.interpolation.methods.registry import METHODS
@@ -14,7 +13,6 @@ from hypergrid.interpolation.validation.cross_validate import By, CrossValidatio
 from hypergrid.interpolation.validation.scores import Score, score
 from hypergrid.interpolation.variograms.variogram import Variogram
 
-Floats = NDArray[np.float64]
 Candidates = Mapping[str, tuple[str, Mapping[str, object]]]
 """Maps each candidate's label to its method and parameters."""
 
@@ -69,16 +67,12 @@ class Comparison:
 
 
 def compare_methods(
-    values: Floats,
-    positions_m: Floats,
-    elevation_m: Floats | None = None,
+    samples: Samples,
     *,
     methods: Candidates | None = None,
     variogram: Variogram | None = None,
     doubts: tuple[str, ...] = (),
     no_variogram: str | None = None,
-    names: tuple[str, ...] | None = None,
-    unit: str = "",
     by: By = "station",
 ) -> list[Comparison]:
     """Cross-validate methods on the same values, best first.
@@ -88,10 +82,8 @@ def compare_methods(
 
     Parameters
     ----------
-    values
-        Shape (slices, stations), NaN where missing.
-    positions_m, elevation_m
-        Shape (stations, 2) and (stations,) [m].
+    samples
+        Values at stations.
     methods
         Candidates by label; defaults to `list_candidates(variogram)`.
     variogram
@@ -100,17 +92,9 @@ def compare_methods(
         Reasons to doubt that variogram, noted at each method that uses it.
     no_variogram
         Reason for its absence: the problem of each method that needs one, with the default candidates.
-    names, unit
-        Names of the stations, and unit of the values.
     by
         "station" or "region", as in `cross_validate`.
-
-    Raises
-    ------
-    InvalidQuery
-        Inconsistent shapes.
     """
-    samples = Samples.of(values, positions_m, elevation_m, names=names, unit=unit)
     comparisons = []
     for label, (method, parameters) in (list_candidates(variogram) if methods is None else methods).items():
         try:

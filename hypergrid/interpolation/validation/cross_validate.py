@@ -18,7 +18,7 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.parameters import bind
 from hypergrid.interpolation.methods.detrended import keeps_variance
 from hypergrid.interpolation.methods.registry import METHODS
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points.points import Floats, Stations, Targets
 from hypergrid.interpolation.points.samples import Samples
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.masks import group_masks
@@ -26,9 +26,6 @@ from hypergrid.interpolation.solvers.system import invert
 from hypergrid.interpolation.solvers.trend import trend_of
 from hypergrid.interpolation.validation.scores import Score, by_elevation, by_station, score
 from hypergrid.interpolation.variograms.variogram import Variogram
-
-Floats = NDArray[np.float64]
-
 
 # Estimates of left-out values: by refitting, and for kriging on all stations in closed form.
 #
@@ -248,7 +245,6 @@ def cross_validate(
     by: By = "station",
     parts: NDArray[np.intp] | None = None,
     fit: Callable[[Floats], Mapping[str, object]] | None = None,
-    edges_m: Floats | None = None,
 ) -> CrossValidation:
     """Estimate values from others, and score the estimates.
 
@@ -268,8 +264,6 @@ def cross_validate(
     fit
         Maps values (slices, stations) of the other time blocks, stations as in `samples`, to parameters. For
         "time_block" only.
-    edges_m
-        Edges of the elevation bands [m]; defaults to quartiles of the stations.
 
     Raises
     ------
@@ -326,7 +320,7 @@ def cross_validate(
         variance,
         score(used.values, estimate, variance),
         by_station(used.values, estimate, variance, used.names),
-        by_elevation(used.values, estimate, variance, used.elevation_m, edges_m=edges_m),
+        by_elevation(used.values, estimate, variance, used.elevation_m),
     )
 
 
@@ -415,7 +409,7 @@ def time_folds(samples: Samples, parts: NDArray[np.intp] | None) -> NDArray[np.i
     return blocks
 
 
-def bisect(positions_m: NDArray[np.float64], count: int) -> NDArray[np.intp]:
+def bisect(positions_m: Floats, count: int) -> NDArray[np.intp]:
     """Assign stations to regions, shape (stations,), by repeatedly halving the largest across its longer side.
 
     Parameters

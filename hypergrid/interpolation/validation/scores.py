@@ -4,9 +4,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from hypergrid.interpolation.points.points import Floats
 
 Z95 = 1.959963984540054
 """Half-width of the interval that holds 95 % of a standard normal distribution."""

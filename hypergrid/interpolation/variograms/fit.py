@@ -16,8 +16,9 @@ import scipy  # submodules load on first use: most queries need none
 from numpy.typing import ArrayLike
 
 from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.interpolation.points.points import Floats
 from hypergrid.interpolation.variograms.empirical import Binning, EmpiricalVariogram, empirical_variogram
-from hypergrid.interpolation.variograms.models import MODELS, Floats
+from hypergrid.interpolation.variograms.models import MODELS
 from hypergrid.interpolation.variograms.variogram import Structure, Variogram
 
 Weights = Literal["pairs/distance^2", "pairs/semivariance^2", "pairs", "equal"]
@@ -134,24 +135,17 @@ def fit_variogram(
     return replace(fit, variogram=replace(fit.variogram, anisotropy=how.anisotropy))
 
 
-def fit_variogram_by_group(
-    positions_m: Floats,
-    values: Floats,
-    *,
-    groups: ArrayLike,
-    model: str | Sequence[str] = "exponential",
-    weights: Weights = "pairs/distance^2",
-    binning: Binning | None = None,
-    constraints: Constraints | None = None,
-) -> dict[object, VariogramFit]:
+def fit_groups(values: Floats, groups: ArrayLike, fit: Callable[[Floats], VariogramFit]) -> dict[object, VariogramFit]:
     """Fit a variogram to each group of slices.
 
     Parameters
     ----------
+    values
+        Shape (slices, stations).
     groups
         Group of each slice, such as its hour of day, its season, or its own number; shape (slices,).
-    positions_m, values, model, weights, binning, constraints
-        As in `fit_variogram`.
+    fit
+        Fits a variogram to some of the slices, as `fit_variogram` does for the positions of the stations.
 
     Returns
     -------
@@ -163,20 +157,14 @@ def fit_variogram_by_group(
     NotFound, InvalidQuery
         All slices together cannot be fitted, or the groups do not match the slices.
     """
-    labels, lines = np.asarray(groups), np.atleast_2d(np.asarray(values, dtype=np.float64))
-    if labels.shape != (len(lines),):
-        raise InvalidQuery(f"a fit by group needs one label a slice: shape ({len(lines)},); got shape {labels.shape}")
-
-    def fit(chosen: Floats) -> VariogramFit:
-        return fit_variogram(
-            positions_m, chosen, model=model, weights=weights, binning=binning, constraints=constraints
-        )
-
-    pooled = fit(lines)
+    labels = np.asarray(groups)
+    if labels.shape != (len(values),):
+        raise InvalidQuery(f"a fit by group needs one label a slice: shape ({len(values)},); got shape {labels.shape}")
+    pooled = fit(values)
     result: dict[object, VariogramFit] = {}
     for label in np.unique(labels):
         try:
-            result[label.item()] = fit(lines[labels == label])
+            result[label.item()] = fit(values[labels == label])
         except InvalidQuery as error:
             reason = f"group {label} could not be fitted, and has the variogram of all slices ({error})"
             result[label.item()] = replace(pooled, reasons=(*pooled.reasons, reason))

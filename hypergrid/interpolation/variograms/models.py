@@ -8,11 +8,10 @@ from typing import Literal
 
 import numpy as np
 import scipy  # submodules load on first use: most queries need none
-from numpy.typing import NDArray
 
 from hypergrid.core.registry import Registry
+from hypergrid.interpolation.points.points import Floats
 
-Floats = NDArray[np.float64]
 Shape = Callable[[Floats, float], Floats]
 
 SHARE_AT_RANGE = 1.0 - math.exp(-3.0)

@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.units import parse_number
 from hypergrid.interpolation.points.distance import are_on_sphere, separations
-from hypergrid.interpolation.variograms.models import MODELS, Floats, Model
+from hypergrid.interpolation.points.points import Floats
+from hypergrid.interpolation.variograms.models import MODELS, Model
 
 
 @dataclass(frozen=True)
@@ -185,11 +185,16 @@ class Variogram:
         return self.nugget + sum(term.psill for term in self.structures) if self.is_bounded else math.inf
 
     @property
+    def noise(self) -> float:
+        """Variance of the measurement error: the nugget, or 0 if that is micro-scale."""
+        return self.nugget if self.nugget_is == "measurement error" else 0.0
+
+    @property
     def effective_range_m(self) -> float:
         """Distance at which all terms reached 95 % of their partial sills [m]; infinite if unbounded."""
         return max(term.effective_range_m for term in self.structures)
 
-    def semivariance(self, distance_m: NDArray[np.float64]) -> NDArray[np.float64]:
+    def semivariance(self, distance_m: Floats) -> Floats:
         """Evaluate the semivariance between different places at distances [m], same shape.
 
         It is half the expected squared difference.
@@ -200,7 +205,7 @@ class Variogram:
             result = result + term.semivariance(distance_m)
         return result
 
-    def isotropic(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
+    def isotropic(self, points_m: Floats) -> Floats:
         """Transform positions (x, y) [m], shape (..., 2), to those whose Euclidean distances `semivariance` takes.
 
         Without anisotropy positions are unchanged.

@@ -75,7 +75,6 @@ from hypergrid.topology import (  # fmt: skip
     TimeAxis,
     Topology,
     ZoneCells,
-    align_axis,
     axes_of,
     cells_from_json,
     describe_levels,
@@ -696,7 +695,7 @@ def interpolate_in_time(step: Step, node: Perspective, window: Window | None) ->
         _refuse_unknown(space)
     operator = InterpolateInTime(row.name, gap_ns)
     # Cells of one nanosecond, so that an hourly mean and an instant are never confused.
-    instants = align_axis("time", time.origin, time.stop, step=length_ns, length=INSTANT_NS, quantum="ns")
+    instants = Regular("time", 0, length_ns, 1, INSTANT_NS).repeat_over(time.origin, time.stop)
     made = Perspective((node,), Topology(instants, space), operator, node.unit)
     return made if window is None else restrict(made, _find_inside(instants, window))
 

@@ -16,7 +16,7 @@ from hypergrid.core.readings import Series, Stamp, Statistic
 from hypergrid.core.times import FIRST_YEAR, LAST_YEAR, SECOND_NS, Window
 from hypergrid.core.tokens import token
 from hypergrid.core.units import KNOWN_VARIABLES, Variable, check_unit, convert, counter_fault
-from hypergrid.layers.layer import Layer, make_layer
+from hypergrid.layers.layer import Layer
 from hypergrid.perspective.sources.series_selection import Select, select_series
 from hypergrid.topology import Instants, SeriesAxis, Space, TimeAxis, usual_spacing_ns
 from hypergrid.topology.space import System
@@ -350,12 +350,12 @@ def _make_layer(name: str, field: object, system: System) -> Layer:
             f"{tuple(map(str, field.dims))} with {sorted(map(str, field.coords))}; rename, squeeze or reproject it"
         )
     try:
-        return make_layer(
+        return Layer(
             name,
             x=read_coordinate(field[column].variable, column, UNIT_OF[system]),
             y=read_coordinate(field[row].variable, row, UNIT_OF[system]),
             values=field.transpose(row, column).to_numpy().astype(np.float64),
-            unit=str(field.attrs["units"]) if "units" in field.attrs else None,
+            unit=str(field.attrs.get("units", "unknown")),
             system=system,
             description="array",
         )

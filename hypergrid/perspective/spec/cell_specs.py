@@ -23,7 +23,6 @@ from hypergrid.topology import (
     TimeAxis,
     TimeCells,
     Unit,
-    align_axis,
     check_zone,
     is_location_consistent,
     levels,
@@ -309,9 +308,7 @@ def _make_cells(rule: Rule, source: TimeAxis, window: tuple[int, int]) -> TimeCe
                 f"{start} to {stop}"
             )
         return Bins("time", edges[:-1], edges[1:])
-    return align_axis(
-        "time", source.origin, source.stop, step=rule.step, length=rule.length, quantum="ns", offset=rule.offset
-    )
+    return Regular("time", rule.offset, rule.step, 1, rule.length).repeat_over(source.origin, source.stop)
 
 
 def _make_single_cell(start: int, stop: int) -> Regular:
@@ -376,7 +373,7 @@ def make_space_cells(name: str, spec: object, source: Levels) -> Levels:
         step = quanta(spec, source.quantum, f"cells of {name}")
         if step <= 0:
             raise InvalidQuery(f"cells of {name!r} need a length above zero; got {spec!r}")
-        target = align_axis(name, source.origin, source.stop, step=step, length=step, quantum=source.quantum)
+        target = Regular(name, 0, step, 1, step, source.quantum).repeat_over(source.origin, source.stop)
     if not is_location_consistent(source, target):
         raise InvalidQuery(
             f"cells of {spec!r} along {name!r} would cut the grid's cells; choose a multiple that starts where they do"

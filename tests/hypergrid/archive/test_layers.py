@@ -13,7 +13,7 @@ from hypergrid.archive.disk.folder import VERSION
 from hypergrid.core.errors import InvalidLayer, NotFound
 from hypergrid.core.readings import Readings
 from hypergrid.core.units import KNOWN_VARIABLES
-from hypergrid.layers.layer import Layer, make_layer
+from hypergrid.layers.layer import Layer
 from hypergrid.perspective.sources.archive_source import ArchiveSource
 
 Build = Callable[..., Readings]
@@ -23,7 +23,7 @@ def ground(height: float = 2400.0, *, name: str = "elevation", description: str 
     """Uneven values that need 64 bits, with a hole."""
     values = height + np.arange(12.0).reshape(3, 4) / 3.0
     values[1, 2] = np.nan
-    return make_layer(
+    return Layer(
         name, x=7.0 + np.arange(4) * 0.1, y=45.0 + np.arange(3) * 0.1, values=values, unit="m", description=description
     )
 
@@ -58,7 +58,7 @@ def test_a_layer_comes_back_exactly(archive: Archive) -> None:
 
 
 def test_values_that_fit_in_32_bits_take_no_more(archive: Archive) -> None:
-    coarse = make_layer("coarse", x=[7, 8], y=[45, 46], values=[[0.5, np.nan], [2.0, -1.0]])
+    coarse = Layer("coarse", x=[7, 8], y=[45, 46], values=[[0.5, np.nan], [2.0, -1.0]])
     with archive.commit(batch="two", message="two layers", now_ns=1) as writer:
         writer.layer(coarse)
         writer.layer(ground())
@@ -74,7 +74,7 @@ def test_values_that_fit_in_32_bits_take_no_more(archive: Archive) -> None:
 
 def test_a_large_layer_comes_back_over_many_chunks(archive: Archive) -> None:
     values = np.random.default_rng(3).normal(size=(700, 1100))
-    given = make_layer("noise", x=np.arange(1100) * 0.01, y=np.arange(700) * 0.01, values=values)
+    given = Layer("noise", x=np.arange(1100) * 0.01, y=np.arange(700) * 0.01, values=values)
     archive.add_layer(given, now_ns=1)
     np.testing.assert_array_equal(archive.latest().layers["noise"].values, values)
 
@@ -113,7 +113,7 @@ def test_an_old_snapshot_keeps_its_layer(archive: Archive) -> None:
 
 def test_a_smaller_layer_replaces_a_larger_one_whole(archive: Archive) -> None:
     archive.add_layer(ground(), now_ns=1)
-    archive.add_layer(make_layer("elevation", x=[7, 8], y=[45, 46], values=np.ones((2, 2))), now_ns=2)
+    archive.add_layer(Layer("elevation", x=[7, 8], y=[45, 46], values=np.ones((2, 2))), now_ns=2)
     assert archive.latest().layers["elevation"].values.shape == (2, 2)
 
 
@@ -158,7 +158,7 @@ def test_a_commit_that_fails_leaves_the_layers_as_they_were(archive: Archive) ->
 
 
 def test_metres_and_unknown_names_are_refused(archive: Archive) -> None:
-    metres = make_layer("elevation", x=[0, 1], y=[0, 1], values=np.ones((2, 2)), system="metres")
+    metres = Layer("elevation", x=[0, 1], y=[0, 1], values=np.ones((2, 2)), system="metres")
     with pytest.raises(InvalidLayer, match="needs longitudes and latitudes"):
         archive.add_layer(metres, now_ns=1)
     archive.add_layer(ground(), now_ns=1)

@@ -24,6 +24,7 @@ from hypergrid.interpolation import METHODS, Field, Variogram, variogram
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.variograms.interop import to_gstools, to_pykrige
 
 Floats = NDArray[np.float64]
@@ -203,7 +204,7 @@ def test_a_block_is_the_mean_of_points_and_a_small_one_a_point(mean: float | Non
 
 def test_the_variance_of_a_block_is_that_of_the_mean_of_its_points() -> None:
     case, model = Case(6), model_of("spherical", nugget=0.0, anisotropy=None)
-    field = KrigingField(case.stations, case.values[:1], model=model, drift=Drift(mean=0.0))
+    field = KrigingField(KrigingSystem.of(case.stations, model, Drift(mean=0.0)), case.values[:1])
     block = cells(case.points[:1], 200.0, 5)
     present = np.isfinite(case.values[0])
     # Slow: the covariance of all quadrature points given the stations, by the textbook.

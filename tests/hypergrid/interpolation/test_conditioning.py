@@ -7,6 +7,7 @@ import pytest
 
 from hypergrid.interpolation import Stations, Targets, Variogram, variogram
 from hypergrid.interpolation.local.field import LocalField
+from hypergrid.interpolation.local.neighbourhood import NeighbourSelection
 from hypergrid.interpolation.methods.conditioning import (
     assess_conditioning,
     condition_number,
@@ -17,13 +18,14 @@ from hypergrid.interpolation.methods.detrended import DetrendedField, DetrendedK
 from hypergrid.interpolation.methods.fitted_variogram import SliceFields
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.solvers.trend import FittedTrend, Trend
 
 
 def field(model: Variogram, *, drift: Drift | None = None, count: int = 15) -> KrigingField:
     rng = np.random.default_rng(4)
     stations = Stations(rng.uniform(0, 1000, (count, 2)), tuple(map(str, range(count))))
-    return KrigingField(stations, rng.normal(10, 1, (2, count)), model=model, drift=drift)
+    return KrigingField(KrigingSystem.of(stations, model, drift), rng.normal(10, 1, (2, count)))
 
 
 @pytest.mark.parametrize("drift", [Drift(), Drift(mean=3.0), Drift(degree=1)])
@@ -49,7 +51,7 @@ def test_as_many_digits_are_lost_as_it_says() -> None:
     # Another order of the stations is another order of rounding, and nothing else.
     order = np.random.default_rng(2).permutation(15)
     stations = made.system.stations.take_stations(order)
-    other = KrigingField(stations, made.complete[:, order], model=model)
+    other = KrigingField(KrigingSystem.of(stations, model), made.complete[:, order])
     back = np.ix_(np.argsort(order), np.argsort(order))
     off = np.abs(other.inverse[:15, :15][back] - made.inverse[:15, :15]).max() / np.abs(made.inverse).max()
     assert 10.0 ** (lost - 20) < off < 10.0 ** (lost - 15)
@@ -62,14 +64,20 @@ def test_what_is_no_kriging_on_all_stations_has_no_note() -> None:
 def local(model: Variogram, *, count: int = 30, **selection: Any) -> LocalField:  # noqa: ANN401
     rng = np.random.default_rng(1)
     stations = Stations(rng.uniform(0, 10_000, (count, 2)), tuple(map(str, range(count))))
-    return LocalField(stations, rng.normal(0, 1, (2, count)), model=model, **{"neighbours": count, **selection})
+    return LocalField(
+        KrigingSystem.of(stations, model),
+        rng.normal(0, 1, (2, count)),
+        NeighbourSelection(**{"neighbours": count, **selection}),
+    )
 
 
 @pytest.mark.parametrize("range_m", [300.0, 400.0, 600.0, 1000.0])
 def test_a_smooth_model_that_enlarges_noise_is_noted_and_about_how_far(range_m: float) -> None:
     rng = np.random.default_rng(3)
     stations = Stations(rng.uniform(0, 600, (24, 2)), tuple(map(str, range(24))))
-    made = KrigingField(stations, rng.normal(0, 1, (20, 24)), model=variogram("gaussian", psill=1.2, range_m=range_m))
+    made = KrigingField(
+        KrigingSystem.of(stations, variogram("gaussian", psill=1.2, range_m=range_m)), rng.normal(0, 1, (20, 24))
+    )
     found = assess_conditioning(made)
     assert found is not None
     largest = float(np.abs(made.estimate(Targets(rng.uniform(0, 600, (500, 2))))).max())
@@ -103,7 +111,7 @@ def test_sets_of_neighbours_are_looked_at(selection: dict[str, Any]) -> None:
 def test_neighbours_that_are_all_stations_are_as_one_system() -> None:
     model = variogram("gaussian", psill=1.0, range_m=8000.0)
     made = local(model, count=12)
-    whole = KrigingField(made.system.stations, np.zeros((1, 12)), model=model)
+    whole = KrigingField(KrigingSystem.of(made.system.stations, model), np.zeros((1, 12)))
     one, other = assess_conditioning(made), assess_conditioning(whole)
     assert one is not None
     assert other is not None

@@ -15,6 +15,7 @@ from scipy.special import gamma, kv
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.variograms.interop import (
     from_gstat,
     from_gstools,
@@ -74,7 +75,9 @@ def assert_same(found: Variogram, wanted: Variogram) -> None:
 def krige(model: Variogram) -> tuple[Floats, Floats]:
     """Ordinary kriging of one slice."""
     places, values, points = network()
-    field = KrigingField(Stations(places, tuple(map(str, range(len(places))))), values[None, :], model=model)
+    field = KrigingField(
+        KrigingSystem.of(Stations(places, tuple(map(str, range(len(places))))), model), values[None, :]
+    )
     return field.estimate(Targets(points))[0], field.variance(Targets(points))[0]
 
 

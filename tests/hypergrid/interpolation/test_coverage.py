@@ -15,6 +15,7 @@ from scipy import sparse
 from hypergrid.interpolation import Variogram, variogram
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.uncertainty.block_variance import (
     combinations_of,
     mean_variance,
@@ -73,7 +74,7 @@ def test_intervals_of_points_and_regions_hold_the_truth(model: Variogram) -> Non
     values, truth = readings(
         stations, targets, model, times_s=np.zeros(1), count=FIELDS, correlation=INDEPENDENT
     )  # fmt: skip
-    field = KrigingField(stations, values, model=model, noise_free=True)
+    field = KrigingField(KrigingSystem.of(stations, model), values, noise_free=True)
     estimate = field.estimate(targets)
     assert 0.93 <= inside(estimate - truth, field.variance(targets)) <= 0.97
     quarters = (np.arange(100) // 50) * 2 + np.arange(100) % 10 // 5
@@ -87,7 +88,7 @@ def test_intervals_of_observable_values_hold_what_an_instrument_would_read() -> 
     stations, targets = network(15)
     values, truth = readings(stations, targets, model, times_s=np.zeros(1), count=FIELDS, correlation=INDEPENDENT)
     read = truth + math.sqrt(model.nugget) * np.random.default_rng(9).standard_normal(truth.shape)
-    field = KrigingField(stations, values, model=model)
+    field = KrigingField(KrigingSystem.of(stations, model), values)
     estimate, variance = field.estimate(targets), field.variance(targets)
     assert 0.93 <= inside(estimate - read, variance) <= 0.97
     assert inside(estimate - truth, variance) > 0.98
@@ -103,7 +104,7 @@ def test_intervals_of_means_of_observable_values_hold_means_of_readings() -> Non
     times_s = np.arange(slices) * 1800.0
     values, truth = readings(stations, targets, model, times_s=times_s, count=FIELDS, correlation=correlation)
     read = truth + math.sqrt(model.nugget) * np.random.default_rng(9).standard_normal(truth.shape)
-    field = KrigingField(stations, values, model=model)
+    field = KrigingField(KrigingSystem.of(stations, model), values)
     averaged = sparse.csr_array(np.kron(np.eye(FIELDS), np.full((1, slices), 1 / slices)))
     regions = regions_of(field, targets, sparse.csr_array(np.eye(20)))
     clock_s = np.tile(times_s, FIELDS)
@@ -119,7 +120,7 @@ def test_intervals_of_means_over_time_hold_the_truth(model: Variogram, hours: fl
     slices, correlation = 24, Correlation(hours * 3600)
     times_s = np.arange(slices) * 1800.0
     values, truth = readings(stations, targets, model, times_s=times_s, count=FIELDS, correlation=correlation)
-    field = KrigingField(stations, values, model=model, noise_free=True)
+    field = KrigingField(KrigingSystem.of(stations, model), values, noise_free=True)
     averaged = sparse.csr_array(np.kron(np.eye(FIELDS), np.full((1, slices), 1 / slices)))
     everywhere = sparse.csr_array(np.concatenate([np.eye(100)[[0, 37, 44, 99]], np.full((1, 100), 0.01)]))
     regions = regions_of(field, targets, everywhere)
@@ -157,7 +158,7 @@ def test_intervals_hold_the_truth_with_the_correlation_estimated(hours: float) -
         holes = rng.random(values.shape) < 0.2
         holes[:, 0] = False
         values[holes] = np.nan
-        field = KrigingField(stations, values, model=model, noise_free=True)
+        field = KrigingField(KrigingSystem.of(stations, model), values, noise_free=True)
         residuals = standardise_residuals(field.inverse[:12, :12], field.present, field.complete)
         found = estimate_correlation(residuals, times_s).correlation
         averaged = sparse.csr_array(np.kron(np.eye(days), np.full((1, slices), 1 / slices)))

@@ -11,6 +11,7 @@ from hypergrid.interpolation import variogram
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.system import KrigingSystem
 
 Floats = NDArray[np.float64]
 
@@ -22,7 +23,7 @@ MODEL = variogram("exponential", psill=1.5, range_m=400.0, nugget=0.1)
 
 def field(drift: Drift, *, places: Floats = PLACES, **covariates: Floats) -> KrigingField:
     stations = Stations(places, tuple(f"s{i}" for i in range(15)), covariates)
-    return KrigingField(stations, VALUES, model=MODEL, drift=drift, label="external_drift_kriging")
+    return KrigingField(KrigingSystem.of(stations, MODEL, drift, label="external_drift_kriging"), VALUES)
 
 
 @pytest.mark.parametrize("neighbours", [None, 8])

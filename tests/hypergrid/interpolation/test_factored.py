@@ -54,9 +54,9 @@ def both(
     monkeypatch: pytest.MonkeyPatch, values: np.ndarray, model: Variogram, drift: Drift
 ) -> tuple[KrigingField, KrigingField]:
     stations, _ = network()
-    inverted = KrigingField(stations, values, model=model, drift=drift)
+    inverted = KrigingField(KrigingSystem.of(stations, model, drift), values)
     monkeypatch.setattr(fields, "is_factored", lambda _size: True)
-    factored = KrigingField(stations, values, model=model, drift=drift)
+    factored = KrigingField(KrigingSystem.of(stations, model, drift), values)
     assert inverted.factored is None
     assert factored.factored is not None
     return inverted, factored
@@ -127,7 +127,7 @@ def test_a_system_without_a_unique_solution_is_refused(model: Variogram, monkeyp
     stations, values = network()
     monkeypatch.setattr(fields, "is_factored", lambda _size: True)
     with pytest.raises(SingularSystem, match=r"60 stations differ.*neighbours="):
-        KrigingField(stations, values, model=model)
+        KrigingField(KrigingSystem.of(stations, model), values)
 
 
 def test_only_networks_whose_inverse_cannot_be_kept_are_factored() -> None:
@@ -138,11 +138,11 @@ def test_only_networks_whose_inverse_cannot_be_kept_are_factored() -> None:
 @pytest.mark.parametrize("drift", DRIFTS)
 def test_an_inverse_that_is_kept_is_made_by_the_factor(drift: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fields, "WORTH_TILES", COUNT)
-    system = KrigingSystem.of("me", network()[0], MODELS["exponential"], DRIFTS[drift])
+    system = KrigingSystem.of(network()[0], MODELS["exponential"], DRIFTS[drift])
     monkeypatch.setattr(KrigingSystem, "invert", None)
-    by_factor = inverse_of(system, "me")
+    by_factor = inverse_of(system)
     monkeypatch.undo()
-    assert np.allclose(by_factor, system.invert("me"), rtol=0, atol=1e-10)
+    assert np.allclose(by_factor, system.invert(), rtol=0, atol=1e-10)
 
 
 def test_a_system_without_a_factor_is_inverted_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,10 +151,10 @@ def test_a_system_without_a_factor_is_inverted_as_a_whole(monkeypatch: pytest.Mo
     places = np.random.default_rng(11).normal(size=(30, 3))
     places *= RADIUS_M / np.linalg.norm(places, axis=1)[:, None]
     stations = Stations(places, tuple(f"s{number}" for number in range(30)))
-    system = KrigingSystem.of("me", stations, Variogram("gaussian", 1.0, 2e7), Drift())
+    system = KrigingSystem.of(stations, Variogram("gaussian", 1.0, 2e7), Drift())
     with pytest.raises(SingularSystem):
-        FactoredSystem(system, label="me")
-    assert np.array_equal(inverse_of(system, "me"), system.invert("me"))
+        FactoredSystem(system)
+    assert np.array_equal(inverse_of(system), system.invert())
 
 
 def test_many_missing_stations_are_solved_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,8 +188,8 @@ class Ending:
 def test_an_inversion_that_was_stopped_leaves_no_wrong_answers(at: int) -> None:
     """The factor is gone, and the inverse is not there: whoever asks next has both made anew."""
     stations, values = network(600)
-    system = KrigingSystem.of("me", stations, MODELS["exponential"], DRIFTS["plane"])
-    whole, torn = FactoredSystem(system, label="me"), FactoredSystem(system, label="me")
+    system = KrigingSystem.of(stations, MODELS["exponential"], DRIFTS["plane"])
+    whole, torn = FactoredSystem(system), FactoredSystem(system)
     with pytest.raises(Cancelled), pace_work(Ending(at)):
         _ = torn.inverse
     assert not torn.is_inverted
@@ -200,7 +200,7 @@ def test_an_inversion_that_was_stopped_leaves_no_wrong_answers(at: int) -> None:
 def test_work_that_waits_for_a_system_gives_way() -> None:
     """With one worker the thread that has the system may wait for the turn of the one that waits for the system."""
     stations, values = network()
-    system = FactoredSystem(KrigingSystem.of("me", stations, MODELS["exponential"], Drift()), label="me")
+    system = FactoredSystem(KrigingSystem.of(stations, MODELS["exponential"], Drift()))
     with system._held(), pytest.raises(Cancelled), pace_work(Ending(2)):
         system.dual(values)
     assert np.isfinite(system.dual(values)).all()

@@ -1,6 +1,7 @@
 """Fitted variograms: the truth is found again, gstat's published fits are reproduced, and a poor fit says so."""
 
 import csv
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,8 @@ from hypergrid.interpolation.variograms.fit import (
     Constraints,
     Weights,
     fit_bins,
+    fit_groups,
     fit_variogram,
-    fit_variogram_by_group,
 )
 from hypergrid.interpolation.variograms.variogram import Anisotropy, Variogram, variogram
 
@@ -144,7 +145,7 @@ def test_each_group_has_its_own_variogram_and_one_that_cannot_be_fitted_the_comm
     places, values = simulated(day, slices=200)
     values = np.concatenate([values, simulated(night, slices=200)[1], np.full((2, 60), np.nan)])
     groups = np.repeat([12, 0, 3], [200, 200, 2])
-    fits = fit_variogram_by_group(places, values, groups=groups)
+    fits = fit_groups(values, groups, partial(fit_variogram, places))
     assert list(fits) == [0, 3, 12]
     assert fits[0].variogram.psill == pytest.approx(1.0, rel=0.15)
     assert fits[12].variogram.psill == pytest.approx(4.0, rel=0.15)
@@ -153,7 +154,7 @@ def test_each_group_has_its_own_variogram_and_one_that_cannot_be_fitted_the_comm
     assert "group 3 could not be fitted" in fits[3].warning
     assert fits[12].variogram == fit_variogram(places, values[groups == 12]).variogram
     with pytest.raises(InvalidQuery, match="one label a slice"):
-        fit_variogram_by_group(places, values, groups=[1, 2])
+        fit_groups(values, [1, 2], partial(fit_variogram, places))
 
 
 def test_constraints_hold() -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypergrid.interpolation.methods.fitted_variogram import NARROW, VariogramRequest, resolve_variogram
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.uncertainty.simulate import Simulator
 from hypergrid.interpolation.variograms.variogram import Variogram
 
@@ -24,7 +25,7 @@ def coverage(stations: int, slices: int, replicates: int) -> float:
         fitted = resolve_variogram(VariogramRequest(), network, field[:, :stations])
         if fitted.is_assumed:
             continue
-        kriged = KrigingField(network, field[:, :stations], model=fitted.variogram)
+        kriged = KrigingField(KrigingSystem.of(network, fitted.variogram), field[:, :stations])
         targets = Targets(places[stations:])
         off = np.abs(kriged.estimate(targets) - field[:, stations:])
         held.append(np.mean(off <= 1.96 * np.sqrt(kriged.variance(targets))))

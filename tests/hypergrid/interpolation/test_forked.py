@@ -14,6 +14,7 @@ from hypergrid.interpolation.kernels import covariance, threads
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers import field
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.system import KrigingSystem
 
 pytestmark = pytest.mark.skipif(
     "fork" not in multiprocessing.get_all_start_methods(), reason="processes are not forked on this platform"
@@ -54,7 +55,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Callable[[], np.ndarray]:
     targets = Targets(rng.uniform(0, 1e4, (5_000, 2)))
 
     def ask() -> np.ndarray:
-        kriged = KrigingField(stations, values, model=variogram("exponential", psill=1.0, range_m=3000.0))
+        kriged = KrigingField(KrigingSystem.of(stations, variogram("exponential", psill=1.0, range_m=3000.0)), values)
         kriged.expect(targets.count, 1)
         return kriged.estimate(targets)
 

@@ -7,12 +7,13 @@ from hypergrid.interpolation.kernels.covariance import WORTH_COMPILED
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.variograms.variogram import Variogram, variogram
 
 
 def filled(values: np.ndarray, places_m: np.ndarray, model: Variogram, *, drift: Drift, compiled: bool) -> np.ndarray:
     stations = Stations(places_m, tuple(f"s{i}" for i in range(len(places_m))))
-    field = KrigingField(stations, values, model=model, drift=drift)
+    field = KrigingField(KrigingSystem.of(stations, model, drift), values)
     field.expect(WORTH_COMPILED if compiled else 0, 1)
     return field.complete
 
@@ -55,4 +56,4 @@ def from_present(line: np.ndarray, places_m: np.ndarray, model: Variogram) -> np
     if not heard.any():
         return np.full(len(line), np.nan)
     stations = Stations(places_m[heard], tuple(map(str, np.flatnonzero(heard))))
-    return KrigingField(stations, line[None, heard], model=model).estimate(Targets(places_m))[0]
+    return KrigingField(KrigingSystem.of(stations, model), line[None, heard]).estimate(Targets(places_m))[0]

@@ -15,15 +15,17 @@ from hypergrid.core.blas import count_cores
 from hypergrid.core.geodesy import places_m
 from hypergrid.interpolation import variogram, warm
 from hypergrid.interpolation.kernels import covariance, covariance_loops
-from hypergrid.interpolation.kernels.covariance import carried, negative_semivariance
+from hypergrid.interpolation.kernels.covariance import Covariance
 from hypergrid.interpolation.kernels.covariance_loops import arcsine, exponential
 from hypergrid.interpolation.kernels.threads import SOURCES, jit_kernel, share
 from hypergrid.interpolation.local import field as local
 from hypergrid.interpolation.local import numba_backend
 from hypergrid.interpolation.local.field import LocalField
+from hypergrid.interpolation.local.neighbourhood import NeighbourSelection
 from hypergrid.interpolation.points.distance import separations
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
+from hypergrid.interpolation.solvers.system import KrigingSystem
 
 SHAPES = {
     "exponential": variogram("exponential", psill=1.2, range_m=2500, nugget=0.05),
@@ -78,13 +80,12 @@ def test_compiled_covariances_are_those_of_the_variogram(
     for worth in (0, 10**9):
         monkeypatch.setattr(covariance, "WORTH_COMPILED", worth)
         whole = np.full((len(points), len(stations) + 2), 7.0)
-        found = negative_semivariance(
-            points, stations, model, origin=origin, exact_within_m=near, out=whole[:, : len(stations)]
-        )
+        covariances = Covariance(model, origin, near)
+        found = covariances.evaluate(points, stations, out=whole[:, : len(stations)])
         size = np.abs(expected).max() or 1.0
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-15 * size)
         assert (whole[:, len(stations) :] == 7.0).all()
-        product = carried(points, stations, model, dual, origin=origin, exact_within_m=near)
+        product = covariances.multiply(points, stations, dual)
         np.testing.assert_allclose(product, (expected @ dual).T, atol=1e-13 * size)
 
 
@@ -112,13 +113,13 @@ def test_two_threads_may_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(covariance, "WORTH_COMPILED", 0)
     rng = np.random.default_rng(2)
     points, stations = rng.uniform(0, 1e4, (3000, 2)), rng.uniform(0, 1e4, (60, 2))
-    model = SHAPES["exponential"]
-    expected = negative_semivariance(points, stations, model)
+    covariances = Covariance(SHAPES["exponential"])
+    expected = covariances.evaluate(points, stations)
     wrong: list[int] = []
 
     def ask() -> None:
         for turn in range(20):
-            if not np.array_equal(negative_semivariance(points, stations, model), expected):
+            if not np.array_equal(covariances.evaluate(points, stations), expected):
                 wrong.append(turn)
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
@@ -160,11 +161,14 @@ def test_a_small_job_loads_no_compiler() -> None:
 import sys, numpy as np
 from hypergrid.interpolation import variogram
 from hypergrid.interpolation.local.field import LocalField
+from hypergrid.interpolation.local.neighbourhood import NeighbourSelection
 from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.solvers.system import KrigingSystem
 rng = np.random.default_rng(0)
 stations = Stations(rng.uniform(0, 1000, (23, 2)), tuple(map(str, range(23))))
 values = rng.normal(size=(40, 23))
-field = LocalField(stations, values, neighbours=10, model=variogram("exponential", psill=1.0, range_m=300))
+system = KrigingSystem.of(stations, variogram("exponential", psill=1.0, range_m=300))
+field = LocalField(system, values, NeighbourSelection(10))
 assert np.isfinite(field.estimate(Targets(rng.uniform(0, 1000, (529, 2))))).all()
 assert "numba" not in sys.modules, "numba was imported"
 from hypergrid.interpolation.kernels import threads
@@ -201,12 +205,14 @@ def test_warming_compiles_all_that_is_called(monkeypatch: pytest.MonkeyPatch) ->
         targets = Targets(rng.normal(size=(80, dimensions)), {"e": rng.normal(size=80)}, np.full(4, 0.25))
         for model in (SHAPES["exponential"], SHAPES["linear"]):
             for drift, limits in ((Drift(), {}), (Drift(covariates=("e",)), {"radius_m": 2.0, "octants": 1})):
-                field = LocalField(stations, rng.normal(size=(9, 30)), neighbours=5, model=model, drift=drift, **limits)
+                field = LocalField(
+                    KrigingSystem.of(stations, model, drift), rng.normal(size=(9, 30)), NeighbourSelection(5, **limits)
+                )
                 field.estimate(targets)
                 field.variance(targets.take_targets(slice(1, 9)))
                 field.counts_at(targets)
-            sides = negative_semivariance(targets.positions_m, stations.positions_m, model)
-            negative_semivariance(targets.positions_m, stations.positions_m, model, out=np.empty((80, 33))[:, :30])
-            carried(targets.positions_m, stations.positions_m, model, rng.normal(size=(30, 2)))
-            assert sides.shape == (80, 30)
+            places = targets.positions_m, stations.positions_m
+            assert Covariance(model).evaluate(*places).shape == (80, 30)
+            Covariance(model).evaluate(*places, out=np.empty((80, 33))[:, :30])
+            Covariance(model).multiply(*places, rng.normal(size=(30, 2)))
     assert [len(function.signatures) for function in functions] == before

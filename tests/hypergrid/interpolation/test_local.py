@@ -9,9 +9,11 @@ from hypergrid.core.errors import InvalidQuery, SingularSystem
 from hypergrid.interpolation import Variogram, variogram
 from hypergrid.interpolation.local import field as local
 from hypergrid.interpolation.local.field import LocalField
+from hypergrid.interpolation.local.neighbourhood import NeighbourSelection
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.weight_cache import WEIGHTS
 
 Floats = NDArray[np.float64]
@@ -99,7 +101,7 @@ def one_by_one(field: LocalField, values: Floats, targets: Targets, maximum: int
 def check(model: Variogram, drift: Drift, *, parts: int, neighbours: int, seed: int) -> None:
     stations, values, targets = network(seed, parts=parts)
     # A network so small that all of it is asked for is another test's.
-    field = LocalField(stations, values, neighbours=neighbours, model=model, drift=drift)
+    field = LocalField(KrigingSystem.of(stations, model, drift), values, NeighbourSelection(neighbours))
     estimates, variances = one_by_one(field, values, targets, neighbours)
     found, variance = field.estimate(targets), field.variance(targets)
     # Three stations determine three coefficients only as well as they happen to lie.
@@ -127,7 +129,7 @@ def test_agrees_with_one_solution_a_target_and_slice_for_each_drift(drift: str, 
 @pytest.mark.parametrize("neighbours", [2, 5, 16, 17, 24, 29])
 def test_agrees_with_pykrige(neighbours: int) -> None:
     stations, values, targets = network(3)
-    found = LocalField(stations, values, neighbours=neighbours, model=EXPONENTIAL)
+    found = LocalField(KrigingSystem.of(stations, EXPONENTIAL), values, NeighbourSelection(neighbours))
     estimates, variances = found.estimate(targets), found.variance(targets)
     for number, line in enumerate(values):
         here = np.isfinite(line)
@@ -150,8 +152,8 @@ def test_agrees_with_pykrige(neighbours: int) -> None:
 def test_all_neighbours_are_kriging_on_all_stations() -> None:
     stations, values, targets = network(4)
     for drift in (ORDINARY, Drift(mean=9.0), Drift(degree=1)):
-        near = LocalField(stations, values, neighbours=99, model=EXPONENTIAL, drift=drift)
-        whole = KrigingField(stations, values, model=EXPONENTIAL, drift=drift)
+        near = LocalField(KrigingSystem.of(stations, EXPONENTIAL, drift), values, NeighbourSelection(99))
+        whole = KrigingField(KrigingSystem.of(stations, EXPONENTIAL, drift), values)
         np.testing.assert_allclose(near.estimate(targets), whole.estimate(targets), atol=1e-10)
         np.testing.assert_allclose(near.variance(targets), whole.variance(targets), atol=1e-10)
         np.testing.assert_array_equal(near.counts, whole.counts)
@@ -160,7 +162,7 @@ def test_all_neighbours_are_kriging_on_all_stations() -> None:
 @pytest.mark.usefixtures("way")
 def test_many_masks_chunks_and_sets_do_not_change_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     stations, values, targets = network(5, stations=60, slices=150, targets=300, holes=0.4)
-    field = LocalField(stations, values, neighbours=6, model=EXPONENTIAL)
+    field = LocalField(KrigingSystem.of(stations, EXPONENTIAL), values, NeighbourSelection(6))
     whole = field.estimate(targets)
     estimates, _ = one_by_one(field, values, targets, 6)
     np.testing.assert_allclose(whole, estimates, atol=1e-10)
@@ -176,7 +178,7 @@ def test_many_masks_chunks_and_sets_do_not_change_an_estimate(monkeypatch: pytes
 def test_an_estimate_does_not_depend_on_what_else_is_asked_to_the_last_digit(way: str) -> None:
     stations, values, targets = network(6, stations=50, slices=20, targets=90)
     for drift in (ORDINARY, Drift(degree=1)):
-        field = LocalField(stations, values, neighbours=8, model=MODELS["linear"], drift=drift)
+        field = LocalField(KrigingSystem.of(stations, MODELS["linear"], drift), values, NeighbourSelection(8))
         whole = field.estimate(targets)
         parts = [field.estimate(targets.take_targets(slice(a, b))) for a, b in ((0, 1), (1, 40), (40, 40), (40, 90))]
         np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole, err_msg=way)
@@ -188,7 +190,7 @@ def test_slices_of_one_mask_are_solved_together_and_stay_apart() -> None:
     values = np.random.default_rng(0).normal(size=(70, stations.count))
     values[:, 4] = np.nan
     values[31, 8] = np.nan
-    field = LocalField(stations, values, neighbours=5, model=EXPONENTIAL)
+    field = LocalField(KrigingSystem.of(stations, EXPONENTIAL), values, NeighbourSelection(5))
     np.testing.assert_allclose(field.estimate(targets), one_by_one(field, values, targets, 5)[0], atol=1e-10)
     variance = field.variance(targets)
     assert (variance[:31] == variance[0]).all()
@@ -204,7 +206,7 @@ def test_stations_that_do_not_determine_the_drift_give_missing_cells() -> None:
     stations = Stations(places, tuple(map(str, range(20))))
     values = rng.normal(size=(3, 20))
     targets = Targets(np.array([[50.0, 90.0], [5100.0, 90.0]]))
-    field = LocalField(stations, values, neighbours=6, model=EXPONENTIAL, drift=Drift(degree=1))
+    field = LocalField(KrigingSystem.of(stations, EXPONENTIAL, Drift(degree=1)), values, NeighbourSelection(6))
     for result in (field.estimate(targets), field.variance(targets)):
         assert np.isnan(result[:, 0]).all()
         assert np.isfinite(result[:, 1]).all()
@@ -217,7 +219,7 @@ def test_a_plane_is_reproduced_and_its_network_may_lie_anywhere() -> None:
     away = np.array([2.6e6, 1.2e6])
     moved = Stations(stations.positions_m + away, stations.names)
     values = (3.0 + moved.positions_m @ [0.02, -0.01])[None]
-    field = LocalField(moved, values, neighbours=6, model=EXPONENTIAL, drift=Drift(degree=1))
+    field = LocalField(KrigingSystem.of(moved, EXPONENTIAL, Drift(degree=1)), values, NeighbourSelection(6))
     found = field.estimate(Targets(targets.positions_m + away))
     np.testing.assert_allclose(found[0], 3.0 + (targets.positions_m + away) @ [0.02, -0.01], rtol=1e-9)
 
@@ -225,8 +227,8 @@ def test_a_plane_is_reproduced_and_its_network_may_lie_anywhere() -> None:
 @pytest.mark.usefixtures("way")
 def test_the_variance_of_the_noise_free_value_is_less_by_the_noise() -> None:
     stations, values, targets = network(10)
-    seen = LocalField(stations, values, neighbours=6, model=MODELS["noise"])
-    free = LocalField(stations, values, neighbours=6, model=MODELS["noise"], noise_free=True)
+    seen = LocalField(KrigingSystem.of(stations, MODELS["noise"]), values, NeighbourSelection(6))
+    free = LocalField(KrigingSystem.of(stations, MODELS["noise"]), values, NeighbourSelection(6), noise_free=True)
     np.testing.assert_allclose(free.variance(targets), seen.variance(targets) - 0.3, atol=1e-12)
 
 
@@ -234,7 +236,7 @@ def test_the_variance_of_the_noise_free_value_is_less_by_the_noise() -> None:
 def test_a_singular_set_is_refused_and_says_what_to_do() -> None:
     stations, values, targets = network(11, stations=60)
     smooth = variogram("gaussian", psill=1.0, range_m=50_000.0)
-    field = LocalField(stations, values, neighbours=20, model=smooth)
+    field = LocalField(KrigingSystem.of(stations, smooth), values, NeighbourSelection(20))
     with pytest.raises(SingularSystem, match="raise the nugget"):
         field.estimate(targets)
 
@@ -242,20 +244,16 @@ def test_a_singular_set_is_refused_and_says_what_to_do() -> None:
 def test_fewer_neighbours_than_the_drift_needs_are_refused() -> None:
     stations, values, _ = network(12)
     with pytest.raises(InvalidQuery, match="at least 6 stations for each estimate; got neighbours=5"):
-        LocalField(stations, values, neighbours=5, model=EXPONENTIAL, drift=Drift(degree=2))
+        LocalField(KrigingSystem.of(stations, EXPONENTIAL, Drift(degree=2)), values, NeighbourSelection(5))
 
 
 @pytest.mark.usefixtures("way")
 def test_no_slices_no_targets_and_no_readings() -> None:
     stations, values, targets = network(13)
-    assert LocalField(stations, values[:0], neighbours=5, model=EXPONENTIAL).estimate(targets).shape == (
-        0,
-        targets.count,
-    )
-    assert LocalField(stations, values, neighbours=5, model=EXPONENTIAL).estimate(
-        targets.take_targets(slice(0, 0))
-    ).shape == (6, 0)
-    empty = LocalField(stations, np.full_like(values, np.nan), neighbours=5, model=EXPONENTIAL)
+    system, selection = KrigingSystem.of(stations, EXPONENTIAL), NeighbourSelection(5)
+    assert LocalField(system, values[:0], selection).estimate(targets).shape == (0, targets.count)
+    assert LocalField(system, values, selection).estimate(targets.take_targets(slice(0, 0))).shape == (6, 0)
+    empty = LocalField(system, np.full_like(values, np.nan), selection)
     assert np.isnan(empty.estimate(targets)).all()
     assert not empty.counts.any()
     assert not empty.counts_at(targets).any()

@@ -8,11 +8,12 @@ from hypergrid.core.geodesy import places_m
 from hypergrid.interpolation import variogram
 from hypergrid.interpolation.local import field as local
 from hypergrid.interpolation.local.field import LocalField
-from hypergrid.interpolation.local.neighbourhood import find_morton_order
+from hypergrid.interpolation.local.neighbourhood import NeighbourSelection, find_morton_order
 from hypergrid.interpolation.points.distance import separations
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.weight_cache import WEIGHTS
 
 Floats = NDArray[np.float64]
@@ -42,7 +43,7 @@ def expected(stations: Stations, values: Floats, targets: Targets, chosen: NDArr
         for t in range(targets.count):
             own = np.flatnonzero(chosen[s, t])
             if len(own):
-                alone = KrigingField(stations.take_stations(own), line[None, own], model=model)  # type: ignore[arg-type]
+                alone = KrigingField(KrigingSystem.of(stations.take_stations(own), model), line[None, own])  # type: ignore[arg-type]
                 result[s, t] = alone.estimate(targets.take_targets(slice(t, t + 1)))[0, 0]
     return result
 
@@ -84,7 +85,7 @@ def test_radius_and_octants_choose_as_one_station_after_another_would(
     sector = (np.arctan2(ways[..., 1], ways[..., 0]) // (np.pi / 4)).astype(int) % 8
     distance = np.hypot(ways[..., 0], ways[..., 1])
     chosen = choose(distance, sector, values, maximum, radius_m or np.inf, octants or 999)
-    field = LocalField(stations, values, neighbours=maximum, model=MODEL, radius_m=radius_m, octants=octants)
+    field = LocalField(KrigingSystem.of(stations, MODEL), values, NeighbourSelection(maximum, radius_m, octants))
     np.testing.assert_array_equal(field.counts_at(targets), chosen.sum(axis=2))
     np.testing.assert_allclose(field.estimate(targets), expected(stations, values, targets, chosen, MODEL), atol=1e-10)
     missing = chosen.sum(axis=2) == 0
@@ -101,7 +102,7 @@ def test_a_radius_is_of_the_plane_also_where_the_variogram_is_an_ellipse() -> No
     order = separations(ellipse.isotropic(targets.positions_m), ellipse.isotropic(stations.positions_m))
     order[distance > 250.0] = np.inf
     chosen = choose(order, np.zeros(order.shape, dtype=int), values, 6, 1e300, 999)
-    field = LocalField(stations, values, neighbours=6, model=ellipse, radius_m=250.0)
+    field = LocalField(KrigingSystem.of(stations, ellipse), values, NeighbourSelection(6, 250.0))
     np.testing.assert_array_equal(field.counts_at(targets), chosen.sum(axis=2))
     np.testing.assert_allclose(
         field.estimate(targets), expected(stations, values, targets, chosen, ellipse), atol=1e-10
@@ -125,7 +126,7 @@ def test_on_the_sphere_distances_are_along_it_and_octants_start_in_the_east() ->
     distance = separations(targets.positions_m, stations.positions_m)
     for most, radius_m, octants in ((5, None, None), (60, 2.0e6, None), (60, 4.0e6, 1)):
         chosen = choose(distance, sector, values, most, radius_m or np.inf, octants or 999)
-        field = LocalField(stations, values, neighbours=most, model=model, radius_m=radius_m, octants=octants)
+        field = LocalField(KrigingSystem.of(stations, model), values, NeighbourSelection(most, radius_m, octants))
         np.testing.assert_array_equal(field.counts_at(targets), chosen.sum(axis=2))
         np.testing.assert_allclose(
             field.estimate(targets), expected(stations, values, targets, chosen, model), atol=1e-10
@@ -140,7 +141,7 @@ def test_slices_of_which_little_is_left_and_whole_regions_that_are_silent() -> N
     values[:, 17] = np.nan
     distance = separations(targets.positions_m, stations.positions_m)
     chosen = choose(distance, np.zeros(distance.shape, dtype=int), values, 7, np.inf, 999)
-    field = LocalField(stations, values, neighbours=7, model=MODEL)
+    field = LocalField(KrigingSystem.of(stations, MODEL), values, NeighbourSelection(7))
     np.testing.assert_array_equal(field.counts_at(targets), chosen.sum(axis=2))
     np.testing.assert_array_equal(field.counts, chosen.sum(axis=2).max(axis=1))
     np.testing.assert_allclose(field.estimate(targets), expected(stations, values, targets, chosen, MODEL), atol=1e-10)
@@ -152,13 +153,13 @@ def test_of_stations_equally_far_the_first_is_taken() -> None:
     for order in (np.arange(4), np.array([3, 1, 0, 2])):
         stations = Stations(corners[order], tuple("abcd"))
         values = np.array([[1.0, 2.0, 3.0, 4.0], [np.nan, 2.0, 3.0, 4.0]])
-        field = LocalField(stations, values, neighbours=1, model=MODEL)
+        field = LocalField(KrigingSystem.of(stations, MODEL), values, NeighbourSelection(1))
         np.testing.assert_allclose(field.estimate(Targets(np.array([[50.0, 50.0]])))[:, 0], [1.0, 2.0])
 
 
 def test_simple_kriging_far_from_every_station_is_its_mean() -> None:
     stations, values, _ = network(5)
-    field = LocalField(stations, values, neighbours=6, model=MODEL, drift=Drift(mean=3.0))
+    field = LocalField(KrigingSystem.of(stations, MODEL, Drift(mean=3.0)), values, NeighbourSelection(6))
     np.testing.assert_allclose(field.estimate(Targets(np.array([[1e7, 1e7]]))), 3.0)
 
 
@@ -178,7 +179,7 @@ def test_a_radius_that_reaches_no_station_leaves_every_target_missing() -> None:
     ellipse = {"angle_degree": 30.0, "ratio": 2.5}
     for anisotropy in (None, ellipse):
         model = variogram("exponential", psill=1.0, range_m=300.0, anisotropy=anisotropy)
-        found = LocalField(stations, rng.normal(0, 1, (3, 20)), neighbours=5, model=model, radius_m=0.01)
+        found = LocalField(KrigingSystem.of(stations, model), rng.normal(0, 1, (3, 20)), NeighbourSelection(5, 0.01))
         assert np.isnan(found.estimate(targets)).all()
         assert np.isnan(found.variance(targets)).all()
         assert (found.counts_at(targets) == 0).all()

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 from hypergrid.interpolation import variogram
 from hypergrid.interpolation.local import field as local
 from hypergrid.interpolation.local.field import LocalField
-from hypergrid.interpolation.local.neighbourhood import Neighbourhood, TargetChunk
+from hypergrid.interpolation.local.neighbourhood import Neighbourhood, NeighbourSelection, TargetChunk
 from hypergrid.interpolation.local.weights import held_bytes, projected_bytes
 from hypergrid.interpolation.methods.station_selection import replace_values
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.weight_cache import WEIGHTS, WeightCache
 
 Floats = NDArray[np.float64]
@@ -50,7 +51,7 @@ def network(seed: int = 0, *, slices: int = 40, holes: float = 0.2) -> tuple[Sta
 
 
 def field_of(stations: Stations, values: Floats, neighbours: int = 8) -> LocalField:
-    return LocalField(stations, values, neighbours=neighbours, model=MODEL)
+    return LocalField(KrigingSystem.of(stations, MODEL), values, NeighbourSelection(neighbours))
 
 
 def test_slice_by_slice_is_what_all_slices_are() -> None:
@@ -87,7 +88,7 @@ def test_another_station_that_is_silent_needs_no_other_neighbours(chunks: list[i
 def test_where_few_report_they_alone_are_looked_at(chunks: list[int]) -> None:
     stations, values, targets = network(3, slices=1, holes=0.0)
     values[0, 5:] = np.nan
-    few = KrigingField(stations.take_stations(np.arange(5)), values[:, :5], model=MODEL)
+    few = KrigingField(KrigingSystem.of(stations.take_stations(np.arange(5)), MODEL), values[:, :5])
     np.testing.assert_allclose(field_of(stations, values).estimate(targets), few.estimate(targets), atol=1e-11)
     assert chunks == [5]
 
@@ -100,9 +101,9 @@ def test_what_differs_in_anything_but_values_is_kept_apart() -> None:
         field_of(stations, values),
         field_of(stations, values, 9),
         field_of(moved, values),
-        LocalField(stations, values, neighbours=8, model=other),
-        LocalField(stations, values, neighbours=8, model=MODEL, radius_m=150.0),
-        LocalField(stations, values, neighbours=8, model=MODEL, octants=1),
+        LocalField(KrigingSystem.of(stations, other), values, NeighbourSelection(8)),
+        LocalField(KrigingSystem.of(stations, MODEL), values, NeighbourSelection(8, 150.0)),
+        LocalField(KrigingSystem.of(stations, MODEL), values, NeighbourSelection(8, octants=1)),
     ]
     found = [field.estimate(targets) for field in fields]
     for number, (field, kept) in enumerate(zip(fields, found, strict=True)):
@@ -179,12 +180,12 @@ def test_threads_find_the_same() -> None:
 @pytest.mark.parametrize("kind", [LocalField, KrigingField])
 def test_a_network_takes_other_values(kind: type[LocalField] | type[KrigingField]) -> None:
     stations, values, targets = network(9)
-    near = {"neighbours": 8} if kind is LocalField else {}
-    begun = kind(stations, values[:3], model=MODEL, **near)
+    system, near = KrigingSystem.of(stations, MODEL), (NeighbourSelection(8),) if kind is LocalField else ()
+    begun = kind(system, values[:3], *near)
     begun.estimate(targets)
     other = replace_values(begun, values[3:])
     assert isinstance(other, kind)
-    fresh = kind(stations, values[3:], model=MODEL, **near)
+    fresh = kind(system, values[3:], *near)
     np.testing.assert_array_equal(other.estimate(targets), fresh.estimate(targets))
     np.testing.assert_array_equal(other.counts, fresh.counts)
     assert begun.estimate(targets).shape == (3, TARGETS)

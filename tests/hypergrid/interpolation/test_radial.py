@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 from scipy.interpolate import RBFInterpolator
 
 from hypergrid.core.errors import InvalidQuery, SingularSystem
-from hypergrid.interpolation.methods.deterministic_methods import DEGREES, SCALED, RadialField
-from hypergrid.interpolation.points.points import Targets
+from hypergrid.interpolation.methods.deterministic_methods import DEGREES, SCALED, RadialBasis, RadialField
+from hypergrid.interpolation.points.points import Stations, Targets
 
 Floats = NDArray[np.float64]
 
@@ -20,10 +20,8 @@ def field(
     smoothing: float = 0.0,
     scale_m: float | None = None,
 ) -> RadialField:
-    names = tuple(f"s{i}" for i in range(len(places)))
-    return RadialField(
-        places, values, method="radial_basis", names=names, kernel=kernel, smoothing=smoothing, scale_m=scale_m
-    )
+    stations = Stations(places, tuple(f"s{i}" for i in range(len(places))))
+    return RadialField(stations, values, RadialBasis(kernel, smoothing, scale_m))
 
 
 @pytest.mark.parametrize("kernel", DEGREES)

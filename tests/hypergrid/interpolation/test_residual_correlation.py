@@ -8,6 +8,7 @@ from hypergrid.core.errors import InvalidQuery
 from hypergrid.interpolation import variogram
 from hypergrid.interpolation.points.points import Stations
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.uncertainty.mean_variance import Correlation
 from hypergrid.interpolation.uncertainty.residual_correlation import (
     CorrelationFit,
@@ -40,7 +41,7 @@ def readings(
 
 def fitted(values: Floats, times_s: Floats, stations: Stations, noise: float = 0.0) -> CorrelationFit:
     model = variogram("exponential", psill=1.0, range_m=2000.0, nugget=noise, nugget_is="measurement error")
-    field = KrigingField(stations, values, model=model)
+    field = KrigingField(KrigingSystem.of(stations, model), values)
     core = field.inverse[: stations.count, : stations.count]
     return estimate_correlation(standardise_residuals(core, field.present, field.complete), times_s)
 
@@ -49,7 +50,7 @@ def test_residuals_are_those_of_leaving_out_over_their_standard_deviation() -> N
     stations = network(8)
     values, _ = readings(stations, e_folding_s=0.0, slices=6)
     values[2, 1:] = np.nan
-    field = KrigingField(stations, values, model=MODEL)
+    field = KrigingField(KrigingSystem.of(stations, MODEL), values)
     got = standardise_residuals(field.inverse[:8, :8], field.present, field.complete)
     given = {"variogram": MODEL, "neighbours": None}
     estimate, variance = leave_out("ordinary_kriging", given, stations, values, np.arange(8))

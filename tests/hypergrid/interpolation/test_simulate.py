@@ -9,6 +9,7 @@ from hypergrid.core.errors import InvalidQuery, TooLarge
 from hypergrid.interpolation import Variogram, variogram
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.uncertainty import simulate
 from hypergrid.interpolation.uncertainty.block_variance import regions_of, slice_variance
 from hypergrid.interpolation.uncertainty.mean_variance import INDEPENDENT, Correlation
@@ -56,23 +57,9 @@ def given_stations(
     values = rng.normal(10.0, 1.0, (2, 6))
     values[1, 4] = np.nan
     wanted = targets or Targets(np.concatenate([stations.positions_m, rng.uniform(0, 1000, (4, 2))]))
-
-    def krige(read: Floats) -> Floats:
-        return KrigingField(stations, read, model=model).estimate(wanted)
-
-    made = simulate_given(
-        stations,
-        values,
-        wanted,
-        model=model,
-        estimate=krige(values),
-        krige=krige,
-        times_s=np.array([0.0, 600.0]),
-        count=count,
-        generator=np.random.default_rng(seed),
-        correlation=INDEPENDENT,
-    )
-    return made, KrigingField(stations, values, model=model, noise_free=True)
+    field = KrigingField(KrigingSystem.of(stations, model), values, noise_free=True)
+    times_s, generator = np.array([0.0, 600.0]), np.random.default_rng(seed)
+    return simulate_given(field, wanted, times_s, count=count, generator=generator, correlation=INDEPENDENT), field
 
 
 def test_realisations_pass_through_the_readings_where_there_is_no_noise() -> None:

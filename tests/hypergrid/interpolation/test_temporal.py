@@ -14,6 +14,7 @@ from hypergrid.interpolation import Variogram, variogram
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.uncertainty.mean_variance import (
     ALIKE,
     INDEPENDENT,
@@ -77,9 +78,9 @@ def found(
     times_s: Floats, correlation: Correlation,
 ) -> float:  # fmt: skip
     stations = Stations(places, tuple(map(str, range(len(places)))))
-    field = KrigingField(stations, np.where(present, 1.0, np.nan), model=model, drift=Drift(), noise_free=True)
+    field = KrigingField(KrigingSystem.of(stations, model, Drift()), np.where(present, 1.0, np.nan), noise_free=True)
     solved = field.sides(Targets(target)) @ field.inverse
-    everyone = KrigingField(stations, np.ones((1, len(places))), model=model, drift=Drift(), noise_free=True)
+    everyone = KrigingField(KrigingSystem.of(stations, model, Drift()), np.ones((1, len(places))), noise_free=True)
     noise = model.nugget if model.nugget_is == "measurement error" else 0.0
     core = field.inverse[: len(places), : len(places)]
     made = combine(core, field.present, weights=share, times_s=times_s, correlation=correlation, noise=noise)
@@ -117,7 +118,7 @@ def combined(correlation: Correlation, *, slices: int = 4, missing: bool = False
     values = np.ones((slices, 5))
     if missing:
         values[::2, 0] = np.nan
-    field = KrigingField(Stations(places, tuple("abcde")), values, model=model)
+    field = KrigingField(KrigingSystem.of(Stations(places, tuple("abcde")), model), values)
     times_s = np.arange(slices) * 600.0
     weights = np.full(slices, 1 / slices)
     return combine(field.inverse[:5, :5], field.present, weights=weights, times_s=times_s, correlation=correlation)

@@ -8,13 +8,13 @@ from scipy.spatial import Delaunay
 
 from hypergrid.core.errors import InvalidQuery, SingularSystem
 from hypergrid.interpolation.methods.deterministic_methods import TriangleField, _triangulate
-from hypergrid.interpolation.points.points import Targets
+from hypergrid.interpolation.points.points import Stations, Targets
 
 Floats = NDArray[np.float64]
 
 
 def field(places: Floats, values: Floats) -> TriangleField:
-    return TriangleField(places, values, method="linear", names=tuple(f"s{i}" for i in range(len(places))))
+    return TriangleField(Stations(places, tuple(f"s{i}" for i in range(len(places)))), values)
 
 
 def test_a_plane_is_reproduced_inside_the_hull_and_nothing_is_said_outside() -> None:

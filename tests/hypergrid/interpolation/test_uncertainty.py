@@ -10,6 +10,7 @@ from hypergrid.interpolation import variogram
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.uncertainty import block_variance
 from hypergrid.interpolation.uncertainty.block_variance import (
     combinations_of,
@@ -70,7 +71,7 @@ def brute_force(stations: Stations, line: Floats, targets: Targets, share: Float
 def test_a_regional_mean_is_what_all_covariances_say(nugget: float, meaning: str, *, noise_free: bool) -> None:
     stations, values = network(1)
     model = variogram("exponential", psill=2.0, range_m=700.0, nugget=nugget, nugget_is=meaning)
-    field = KrigingField(stations, values, model=model, noise_free=noise_free)
+    field = KrigingField(KrigingSystem.of(stations, model), values, noise_free=noise_free)
     targets = cells(4, 5)
     weights = mean_of(list(range(20)), [3, 4, 8, 9], [7], cells=20)
     found = slice_variance(field, regions_of(field, targets, weights))
@@ -88,7 +89,7 @@ def test_a_region_of_one_cell_is_that_cell(drift: Drift, meaning: str) -> None:
     values[2, 3:] = np.nan
     model = variogram("spherical", psill=2.0, range_m=700.0, nugget=0.3, nugget_is=meaning)
     for noise_free in (False, True):
-        field = KrigingField(stations, values, model=model, drift=drift, noise_free=noise_free)
+        field = KrigingField(KrigingSystem.of(stations, model, drift), values, noise_free=noise_free)
         targets = cells(3, 3)
         regions = regions_of(field, targets, sparse.csr_array(np.eye(9)))
         np.testing.assert_allclose(slice_variance(field, regions), field.variance(targets), rtol=1e-9, atol=1e-12)
@@ -97,7 +98,7 @@ def test_a_region_of_one_cell_is_that_cell(drift: Drift, meaning: str) -> None:
 def test_regions_of_blocks_are_the_block_of_all_their_parts() -> None:
     stations, values = network(3)
     model = variogram("exponential", psill=2.0, range_m=700.0, nugget=0.3)
-    field = KrigingField(stations, values, model=model)
+    field = KrigingField(KrigingSystem.of(stations, model), values)
     four = np.array([[25.0, 25.0], [25.0, 75.0], [75.0, 25.0], [75.0, 75.0]])
     corners = np.array([[0.0, 0.0], [0.0, 100.0], [100.0, 0.0], [100.0, 100.0]])
     parts = (corners[:, None] + four).reshape(-1, 2)
@@ -112,7 +113,7 @@ def test_means_over_one_slice_are_that_slice_and_over_all_lie_in_their_bracket(m
     stations, values = network(4, slices=12)
     values[5] = np.nan
     model = variogram("exponential", psill=2.0, range_m=700.0, nugget=0.3, nugget_is=meaning)
-    field = KrigingField(stations, values, model=model)
+    field = KrigingField(KrigingSystem.of(stations, model), values)
     regions = regions_of(field, cells(3, 3), mean_of(list(range(9)), [0, 1], cells=9))
     times_s = np.arange(12) * 600.0
     each = np.eye(12)

@@ -9,6 +9,7 @@ from scipy import sparse
 from hypergrid.interpolation import variogram
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.uncertainty import block_variance
 from hypergrid.interpolation.uncertainty.block_variance import regions_of
 
@@ -18,7 +19,7 @@ def test_right_hand_sides_of_blocks_are_made_in_turn(monkeypatch: pytest.MonkeyP
     rng = np.random.default_rng(3)
     stations = Stations(rng.uniform(0, 1000, (60, 2)), tuple(map(str, range(60))))
     model = variogram("exponential", psill=1.0, range_m=300.0, nugget=0.1)
-    field = KrigingField(stations, rng.normal(10, 2, (3, 60)), model=model)
+    field = KrigingField(KrigingSystem.of(stations, model), rng.normal(10, 2, (3, 60)))
     parts, cells = 64, 1000
     targets = Targets(rng.uniform(0, 1000, (cells * parts, 2)), weights=np.full(parts, 1 / parts))
     each = sparse.csr_array(sparse.eye_array(cells))

@@ -125,7 +125,7 @@ def test_what_makes_no_sense_is_refused() -> None:
 
 def test_methods_are_compared_on_the_values_that_all_of_them_estimate() -> None:
     samples = simulated(slices=100)
-    found = compare_methods(samples.values, samples.positions_m, samples.elevation_m, variogram=MODEL, unit="degC")
+    found = compare_methods(samples, variogram=MODEL)
     assert {item.method for item in found} >= {"nearest", "inverse_distance", "linear", "radial_basis"}
     assert found[0].method == "ordinary_kriging", "nothing beats the truth"
     errors = [item.common.rmse for item in found if item.common is not None]
@@ -141,14 +141,13 @@ def test_methods_are_compared_on_the_values_that_all_of_them_estimate() -> None:
 
 def test_a_method_that_cannot_be_used_says_why_and_comes_last() -> None:
     line = np.stack([np.arange(6.0) * 1000, np.zeros(6)], axis=1)
-    found = compare_methods(np.random.default_rng(1).normal(size=(5, 6)), line)
+    found = compare_methods(Samples.of(np.random.default_rng(1).normal(size=(5, 6)), line))
     problems = {item.label: item.problem for item in found if item.problem}
     assert set(problems) == {"linear", "thin plate spline", "thin plate spline, smoothed"}
     assert "on one line" in str(problems["linear"])
     assert [item.label for item in found][-3:] == list(problems)
-    near = compare_methods(
-        np.ones((2, 6)), line, methods={"all": ("nearest", {}), "none": ("nearest", {"radius_m": 1.0})}
-    )
+    candidates = {"all": ("nearest", {}), "none": ("nearest", {"radius_m": 1.0})}
+    near = compare_methods(Samples.of(np.ones((2, 6)), line), methods=candidates)
     assert [item.label for item in near] == ["all", "none"]
     assert near[1].problem == "nearest estimates none of the values left out"
 
@@ -172,14 +171,9 @@ def test_a_day_of_real_stations(request: pytest.FixtureRequest) -> None:
     mainland = (lat > 50.5) & (lat < 54.0) & (lon > 3.2)
     project = pyproj.Transformer.from_crs("EPSG:4326", "+proj=aeqd +lat_0=52 +lon_0=5 +datum=WGS84", always_xy=True)
     places = np.stack(project.transform(lon[mainland], lat[mainland]), axis=1)
-    found = compare_methods(
-        values[:, mainland],
-        places,
-        height[mainland],
-        variogram=variogram("exponential", psill=2.0, range_m="150 km", nugget=0.05),
-        names=tuple(map(str, names[mainland])),
-        unit="degC",
-    )
+    called = tuple(map(str, names[mainland]))
+    samples = Samples.of(values[:, mainland], places, height[mainland], names=called, unit="degC")
+    found = compare_methods(samples, variogram=variogram("exponential", psill=2.0, range_m="150 km", nugget=0.05))
     assert not [item.problem for item in found if item.problem]
     by_label = {item.label: item.common for item in found}
     best, kriging, nearest = found[0].common, by_label["ordinary kriging"], by_label["nearest"]

@@ -8,6 +8,7 @@ import pytest
 from hypergrid.interpolation import METHODS, WEIGHTS, Stations, Targets, variogram
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.weight_cache import WeightCache, key_of
 
 
@@ -112,7 +113,7 @@ def test_other_covariates_at_the_same_places_are_another_system_and_other_sides(
 
     def ask(station: int, target: int) -> tuple[np.ndarray, np.ndarray]:
         stations = Stations(positions_m, tuple("abcdefghi"), {"elevation": at_stations[station]})
-        field = KrigingField(stations, np.ones((1, 9)), model=model, drift=Drift(covariates=("elevation",)))
+        field = KrigingField(KrigingSystem.of(stations, model, Drift(covariates=("elevation",))), np.ones((1, 9)))
         return field.inverse, field.sides(Targets(places_m, {"elevation": at_targets[target]}))
 
     cases = [(0, 0), (1, 0), (0, 1)]

@@ -10,6 +10,7 @@ import rasterio
 from rasterio.transform import Affine, from_origin
 
 from hypergrid.core.errors import InvalidLayer, InvalidUnit, NotFound, TooLarge
+from hypergrid.layers import raster_reader
 from hypergrid.layers.raster_reader import read_raster
 
 WEST, NORTH, STEP = 7.0, 46.0, 1.0 / 1200.0
@@ -177,12 +178,15 @@ def test_what_is_no_raster_is_refused(tmp_path: Path, steps: np.ndarray) -> None
 
 
 @pytest.mark.parametrize("crs", ["EPSG:4326", UTM])
-def test_bounds_that_miss_and_rasters_that_are_too_large_say_what_to_do(tmp_path: Path, crs: str) -> None:
+def test_bounds_that_miss_and_rasters_that_are_too_large_say_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crs: str
+) -> None:
     place = {} if crs == "EPSG:4326" else {"transform": from_origin(360_000, 5_085_000, 90, 90)}
     path = write(tmp_path / "a.tif", np.ones((30, 40)), crs=crs, **place)
     with pytest.raises(InvalidLayer, match="no cell within the bounds"):
         read_raster(path, name="elevation", bounds=(10.0, 50.0, 11.0, 51.0))
     with pytest.raises(InvalidLayer, match="west below east"):
         read_raster(path, name="elevation", bounds=(11.0, 50.0, 10.0, 51.0))
+    monkeypatch.setattr(raster_reader, "MAX_CELLS", 1000)
     with pytest.raises(TooLarge, match=r"1,\d\d\d cells, above the 1,000 allowed; crop it with --bounds"):
-        read_raster(path, name="elevation", most_cells=1000)
+        read_raster(path, name="elevation")

@@ -9,7 +9,7 @@ import xarray as xr
 
 import hypergrid as hg
 from hypergrid.core.errors import InvalidLayer, InvalidQuery, InvalidUnit, NotFound
-from hypergrid.layers.layer import make_layer
+from hypergrid.layers.layer import Layer
 from hypergrid.perspective.sources.array_source import array_source
 
 
@@ -43,7 +43,7 @@ def test_dimensions_come_in_either_order() -> None:
 
 
 def test_a_layer_that_was_made_is_taken_as_it_is() -> None:
-    ground = make_layer("elevation", x=[6.0, 7.0], y=[45.0, 46.0], values=np.ones((2, 2)))
+    ground = Layer("elevation", x=[6.0, 7.0], y=[45.0, 46.0], values=np.ones((2, 2)))
     assert array_source(readings(("lon", "lat")), layers={"elevation": ground}).layer("elevation") is ground
     with pytest.raises(InvalidQuery, match="is in lonlat, the stations are in metres"):
         array_source(readings(), layers={"elevation": ground})

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.topology import Instants, Regular, align_axis, cover, is_location_consistent
+from hypergrid.topology import Instants, Regular, cover, is_location_consistent
 
 SMALL = st.integers(1, 9)
 
@@ -76,7 +76,7 @@ def test_instants_are_covered_half_open(times: set[int], target: Regular) -> Non
 def test_aligned_cells_start_at_multiples_from_the_first_to_the_last(
     start: int, span: int, step: int, length: int
 ) -> None:
-    axis = align_axis("time", start, start + span, step=step, length=length, quantum="ns")
+    axis = Regular("time", 0, step, 1, length).repeat_over(start, start + span)
     assert all(corner % step == 0 for corner in axis.corners)
     assert start - step < axis.origin <= start
     assert start + span - step <= int(axis.corners[-1]) < start + span

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.interpolate import RegularGridInterpolator
 
 from hypergrid.core.errors import InvalidLayer, InvalidUnit
-from hypergrid.layers.layer import Layer, make_layer
+from hypergrid.layers.layer import Layer
 
 NAN = float("nan")
 
@@ -19,7 +19,7 @@ def small(values: Any, **options: Any) -> Layer:  # noqa: ANN401
     field = np.asarray(values, np.float64)
     rows, columns = field.shape
     options = {"system": "metres", **options}
-    return make_layer("ground", x=np.arange(columns), y=np.arange(rows), values=field, **options)
+    return Layer("ground", x=np.arange(columns), y=np.arange(rows), values=field, **options)
 
 
 @given(seed=st.integers(0, 10**6), rows=st.integers(2, 9), columns=st.integers(2, 9))
@@ -28,14 +28,14 @@ def test_between_the_centres_it_is_scipys_bilinear_interpolation(seed: int, rows
     x, y = 7.0 + np.arange(columns) * 0.25, 45.0 + np.arange(rows) * 0.125
     values = rng.normal(size=(rows, columns))
     places = np.stack([rng.uniform(x[0], x[-1], 50), rng.uniform(y[0], y[-1], 50)], axis=1)
-    found = make_layer("ground", x=x, y=y, values=values).sample(places)
+    found = Layer("ground", x=x, y=y, values=values).sample(places)
     np.testing.assert_allclose(found, RegularGridInterpolator((y, x), values)(places[:, ::-1]), rtol=0, atol=1e-12)
 
 
 def test_a_plane_is_exact_and_a_centre_has_its_own_value() -> None:
     x, y = np.linspace(7.1, 7.2, 61), np.linspace(45.8, 45.9, 41)
     plane = 3.0 + 20.0 * (x[None, :] - 7.1) - 50.0 * (y[:, None] - 45.8)
-    layer = make_layer("ground", x=x, y=y, values=plane)
+    layer = Layer("ground", x=x, y=y, values=plane)
     places = np.random.default_rng(1).uniform((7.1, 45.8), (7.2, 45.9), (500, 2))
     expected = 3.0 + 20.0 * (places[:, 0] - 7.1) - 50.0 * (places[:, 1] - 45.8)
     np.testing.assert_allclose(layer.sample(places), expected, rtol=0, atol=1e-12)
@@ -81,7 +81,7 @@ def test_a_hole_is_missing_wherever_it_has_a_weight(place: tuple[float, float], 
 
 
 def test_longitudes_count_from_either_side() -> None:
-    layer = make_layer("ground", x=[359.0, 360.0, 361.0], y=[0.0, 1.0], values=[[1.0, 2.0, 3.0]] * 2)
+    layer = Layer("ground", x=[359.0, 360.0, 361.0], y=[0.0, 1.0], values=[[1.0, 2.0, 3.0]] * 2)
     np.testing.assert_allclose(layer.sample([(-1.0, 0.0), (0.5, 0.5), (359.5, 1.0), (1.0, 0.0)]), [1.0, 2.5, 1.5, 3.0])
     assert np.isnan(layer.sample([(180.0, 0.0)])).all()
 
@@ -89,19 +89,19 @@ def test_longitudes_count_from_either_side() -> None:
 @pytest.mark.parametrize("first", [-180.0, 0.0, 5.0])
 def test_around_the_earth_there_is_no_edge(first: float) -> None:
     x = first + np.arange(0.0, 360.0, 10.0)
-    layer = make_layer("ground", x=x, y=[0.0, 1.0], values=[np.arange(36.0)] * 2)
+    layer = Layer("ground", x=x, y=[0.0, 1.0], values=[np.arange(36.0)] * 2)
     seam = first - np.array([10.0, 7.5, 5.0, 2.0, 0.0, -5.0])
     expected = [35.0, 0.75 * 35.0, 17.5, 7.0, 0.0, 0.5]
     for turn in (-360.0, 0.0, 360.0):
         np.testing.assert_allclose(layer.sample(np.stack([seam + turn, np.full(6, 0.5)], axis=1)), expected, atol=1e-9)
     assert np.isnan(layer.sample([(first, 3.0), (NAN, 0.5)])).all()
-    part = make_layer("ground", x=x[:-1], y=[0.0, 1.0], values=[np.arange(35.0)] * 2)
+    part = Layer("ground", x=x[:-1], y=[0.0, 1.0], values=[np.arange(35.0)] * 2)
     assert part.sample([(first - 2.0, 0.0)]) == 0.0
     assert np.isnan(part.sample([(first - 7.5, 0.0)]))
 
 
 def test_it_says_whether_any_place_is_in_it() -> None:
-    layer = make_layer("ground", x=[359.0, 360.0, 361.0], y=[0.0, 1.0], values=[[1.0, NAN, 3.0]] * 2)
+    layer = Layer("ground", x=[359.0, 360.0, 361.0], y=[0.0, 1.0], values=[[1.0, NAN, 3.0]] * 2)
     inside = {"x": np.array([-2.0, 0.0]), "y": np.array([-9.0, 1.4])}
     assert layer.covers(**inside)
     assert not layer.covers(**{**inside, "x": np.array([-2.0, 2.0])})
@@ -113,8 +113,8 @@ def test_no_place_has_no_value() -> None:
 
 
 def test_cells_may_come_in_any_direction() -> None:
-    upright = make_layer("ground", x=[1, 2], y=[3, 4, 5], values=[[1, 2], [3, 4], [5, 6]])
-    turned = make_layer("ground", x=[2, 1], y=[5, 4, 3], values=[[6, 5], [4, 3], [2, 1]], description="turned")
+    upright = Layer("ground", x=[1, 2], y=[3, 4, 5], values=[[1, 2], [3, 4], [5, 6]])
+    turned = Layer("ground", x=[2, 1], y=[5, 4, 3], values=[[6, 5], [4, 3], [2, 1]], description="turned")
     assert turned.token == upright.token
     np.testing.assert_array_equal(turned.y, [3, 4, 5])
     assert upright.step == (1.0, 1.0)
@@ -128,7 +128,7 @@ def test_the_token_is_the_content() -> None:
         small([[1.0, 2.0], [3.0, 4.0]]),
         small([[1.0, NAN], [3.0, 4.0]], unit="m"),
         small([[1.0, NAN], [3.0, 4.0]], system="lonlat"),
-        make_layer("ground", x=[0, 2], y=[0, 1], values=[[1.0, NAN], [3.0, 4.0]], system="metres"),
+        Layer("ground", x=[0, 2], y=[0, 1], values=[[1.0, NAN], [3.0, 4.0]], system="metres"),
     ]
     assert len({layer.token for layer in (first, *others)}) == 5
 
@@ -144,16 +144,16 @@ def test_it_keeps_a_copy_that_nobody_changes() -> None:
 
 def test_elevation_is_kept_in_metres() -> None:
     cells = {"x": [0, 1], "y": [0, 1], "values": [[1000.0, 0.0], [0.0, 10.0]]}
-    feet = make_layer("elevation", unit="ft", **cells)
+    feet = Layer("elevation", unit="ft", **cells)
     assert (feet.unit, feet.values[0, 0]) == ("m", pytest.approx(304.8))
-    assert make_layer("elevation", **cells).unit == "m"
-    assert make_layer("elevation", unit="unknown", **cells).values[0, 0] == 1000.0
-    assert make_layer("slope", **cells).unit == "unknown"
-    assert make_layer("albedo", unit="1", **cells).unit == "1"
+    assert Layer("elevation", **cells).unit == "m"
+    assert Layer("elevation", unit="unknown", **cells).values[0, 0] == 1000.0
+    assert Layer("slope", **cells).unit == "unknown"
+    assert Layer("albedo", unit="1", **cells).unit == "1"
     with pytest.raises(InvalidUnit, match="measure different things"):
-        make_layer("elevation", unit="degC", **cells)
+        Layer("elevation", unit="degC", **cells)
     with pytest.raises(InvalidUnit, match="unknown unit 'blorp'"):
-        make_layer("slope", unit="blorp", **cells)
+        Layer("slope", unit="blorp", **cells)
 
 
 @pytest.mark.parametrize(
@@ -175,9 +175,9 @@ def test_elevation_is_kept_in_metres() -> None:
 def test_what_cannot_be_a_layer_is_refused(changes: dict[str, Any], words: str) -> None:
     given = {"name": "ground", "x": [0.0, 1.0, 2.0], "y": [0.0, 1.0], "values": np.ones((2, 3)), **changes}
     with pytest.raises(InvalidLayer, match=words):
-        make_layer(given.pop("name"), **given)
+        Layer(given.pop("name"), **given)
 
 
 def test_centres_kept_in_32_bits_are_even_enough() -> None:
     x = np.linspace(7.0, 7.5, 181).astype(np.float32)
-    assert make_layer("ground", x=x, y=[45.0, 46.0], values=np.ones((2, 181))).values.shape == (2, 181)
+    assert Layer("ground", x=x, y=[45.0, 46.0], values=np.ones((2, 181))).values.shape == (2, 181)

@@ -18,7 +18,7 @@ import xarray as xr
 from fastapi import FastAPI
 
 import hypergrid as hg
-from hypergrid.layers.layer import make_layer
+from hypergrid.layers.layer import Layer
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 
@@ -78,7 +78,7 @@ def test_layers_are_listed(client: httpx.Client, archive: hg.OpenArchive, tmp_pa
     assert client.get("/api/v1/layers").json() == []
     copy = hg.open(shutil.copytree(archive.path, tmp_path / "copy"))
     catalogue = Catalogue(copy)
-    ground = make_layer("elevation", x=[7.1, 7.2], y=[45.8, 45.9], values=[[1.0, 2.0], [3.0, 4.0]], description="made")
+    ground = Layer("elevation", x=[7.1, 7.2], y=[45.8, 45.9], values=[[1.0, 2.0], [3.0, 4.0]], description="made")
     copy.store.add_layer(ground, now_ns=copy.snapshots[0].time_ns)
     (listed,) = catalogue.layers()
     assert (listed["name"], listed["unit"], listed["rows"], listed["columns"]) == ("elevation", "m", 2, 2)
