@@ -4,21 +4,22 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
+from scipy.special import ndtri
 
 from station_data import faults, files
 from station_data import network as pass_network
-from station_data.arrivals import arrival_times
-from station_data.clock import dropouts, numbers_between, sample_times
-from station_data.deployment import deployment_text
+from station_data.clock import NOMINAL_S, draw, dropouts, numbers_between, sample_times, station_generator
+from station_data.files import Format
 from station_data.network import Station
-from station_data.sensors import measure
 from station_data.truth import VARIABLES, truth
 
 DEFAULT_START, DEFAULT_DAYS, DEFAULT_SEED, DEFAULT_STATIONS = "2007-09-20", 28, 2007, 24
@@ -194,3 +195,180 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     raise SystemExit(main())
+
+
+_HEADER = """\
+# Written by station_data.generate. Feeds match files by name; where there are two, they hold the same readings in two
+# formats: ingest one of the folders with --deployment, not both, or every reading comes twice, under two sources.
+[network]
+name = "pass"
+title = "An invented alpine pass"
+slice_s = 120            # length of a slice of the base [s]
+"""
+_FEED = """
+[[feed]]
+name = "{format}"
+files = "{files}"
+format = "{format}"
+interval_s = 120.0       # nominal sampling interval [s]
+statistic = "sample"
+stamp = "instant"
+timezone = "UTC"
+nodata = ["{nodata}"]
+arrivals = "arrivals.csv"
+
+[feed.columns]
+"""
+_FILES: dict[Format, str] = {"sensorscope": "*.txt", "csv": "pass-*.csv"}
+_NODATA: dict[Format, str] = {"sensorscope": "NaN", "csv": ""}
+HEIGHT_M = {
+    "air_temperature": 2.0,
+    "surface_temperature": 0.0,
+    "solar_radiation": 2.0,
+    "relative_humidity": 2.0,
+    "soil_moisture": -0.2,
+    "watermark": -0.2,
+    "rain_meter": 1.5,
+    "wind_speed": 3.0,
+    "wind_direction": 3.0,
+}
+"""Height of each sensor above the ground [m]."""
+
+
+def deployment_text(network: Iterable[Station], formats: Iterable[Format]) -> str:
+    """Write the text of ``deployment.toml``: the network, one feed per format, and the stations."""
+    parts = [_HEADER]
+    for form in formats:
+        parts.append(_FEED.format(format=form, files=_FILES[form], nodata=_NODATA[form]))
+        parts += [
+            f'{variable} = {{variable = "{variable}", unit = "{unit}", height_m = {HEIGHT_M[variable]}}}\n'
+            for variable, unit in VARIABLES.items()
+        ]
+    parts += [
+        f'\n[[station]]\nid = "{station.id}"\nname = "{station.name}"\n'
+        f"lon = {station.lon:.6f}\nlat = {station.lat:.6f}\nelevation_m = {station.elevation_m:.1f}\n"
+        for station in network
+    ]
+    return "".join(parts)
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A station that buffers its readings and sends them together."""
+
+    period_s: int
+    """Time between uploads [s]."""
+    order: Literal["oldest_first", "newest_first"]
+
+
+UPLOADS: dict[str, Upload] = {
+    "6": Upload(1800, "oldest_first"),
+    "13": Upload(3600, "newest_first"),
+    "18": Upload(21_600, "oldest_first"),
+    "21": Upload(1800, "newest_first"),
+}
+"""Stations with buffered upload; oldest first keeps order but not promptness, newest first neither."""
+SENDING_S = 0.05
+"""Time between two readings of one upload [s]."""
+BASE_LAG_S = (1.0, 40.0)
+"""Range of a station's constant lag, drawn uniformly [s]."""
+RANDOM_DELAY_S = 2.0
+"""Mean of the exponential part of the delay [s]."""
+RETRY_SHARE = {0: 0.0, 1: 0.02, 2: 0.10}
+"""Share of the readings that are sent again later, by the station's number modulo 3."""
+# More than a sampling interval, so that newer readings overtake it.
+RETRY_S = (150.0, 900.0)
+"""Delay of a retry, drawn uniformly [s]."""
+
+
+def arrival_times(
+    seed: int, station: str, numbers: NDArray[np.int64], taken_s: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Compute the arrival of each reading [s since 1970, UTC], to the millisecond, never before sampling.
+
+    Parameters
+    ----------
+    seed, station, numbers
+        Identify the readings.
+    taken_s
+        True sampling times [s since 1970].
+    """
+    uniform = draw(seed, "arrival", station, numbers, 3)
+    low, high = BASE_LAG_S
+    lag = low + (high - low) * station_generator(seed, "arrival", station).random()
+    upload = UPLOADS.get(station)
+    if upload is None:
+        delay = lag - RANDOM_DELAY_S * np.log1p(-uniform[:, 0])
+        retried = uniform[:, 1] < RETRY_SHARE[int(station) % 3]
+        delay = delay + retried * (RETRY_S[0] + (RETRY_S[1] - RETRY_S[0]) * uniform[:, 2])
+        return np.round(taken_s + delay, 3)
+    sent = (taken_s // upload.period_s + 1) * upload.period_s
+    # The position in the upload follows from the time within the period, not from the given rows, so it is independent
+    # of the generated span.
+    age = taken_s % upload.period_s if upload.order == "oldest_first" else sent - taken_s
+    return np.round(sent + lag + SENDING_S * age / NOMINAL_S, 3)
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """Deviation of a sensor from the truth; all in the variable's unit."""
+
+    noise: float
+    """Standard deviation of one reading."""
+    offset: float = 0.0
+    """Standard deviation, over the stations, of a constant offset."""
+    relative_noise: float = 0.0
+    """Standard deviation of one reading as a share of the value."""
+    low: float = -np.inf
+    high: float = np.inf
+    step: float = 0.0
+    """Resolution: values are rounded down to its multiples; 0 keeps the three decimals of the files."""
+
+
+SENSORS: Mapping[str, Sensor] = {
+    "air_temperature": Sensor(noise=0.12, offset=0.06),
+    "surface_temperature": Sensor(noise=0.25, offset=0.1),
+    "solar_radiation": Sensor(noise=1.5, relative_noise=0.03, low=0.0),
+    "relative_humidity": Sensor(noise=0.8, offset=0.5, low=0.0, high=100.0),
+    "soil_moisture": Sensor(noise=0.25, offset=0.3, low=0.0, high=100.0),
+    "watermark": Sensor(noise=0.3, offset=0.3, high=0.0),
+    "rain_meter": Sensor(noise=0.0, step=0.2),
+    "wind_speed": Sensor(noise=0.35, relative_noise=0.08, low=0.0),
+    "wind_direction": Sensor(noise=8.0, offset=2.0),
+}
+
+
+def measure(seed: int, station: str, numbers: NDArray[np.int64], true_values: Floats) -> Floats:
+    """Simulate the readings of sensors without faults.
+
+    Parameters
+    ----------
+    seed, station, numbers
+        Identify the readings.
+    true_values
+        Truth, shape ``(len(numbers), 9)``, columns as in ``VARIABLES``.
+
+    Returns
+    -------
+    ndarray
+        Readings of the same shape.
+    """
+    width = len(VARIABLES)
+    uniform = draw(seed, "noise", station, numbers, width)
+    # Uniform numbers can be 0, whose normal quantile is infinite.
+    normal = ndtri(np.clip(uniform, 1e-12, 1.0 - 1e-12))
+    offsets = station_generator(seed, "noise", station).standard_normal(width)
+    readings = np.empty_like(true_values)
+    for column, variable in enumerate(VARIABLES):
+        sensor = SENSORS[variable]
+        spread = np.hypot(sensor.noise, sensor.relative_noise * true_values[:, column])
+        values = true_values[:, column] + sensor.offset * offsets[column] + spread * normal[:, column]
+        if sensor.step:
+            values = np.floor(values / sensor.step + 1e-9) * sensor.step
+        if variable == "wind_direction":
+            values = np.mod(values, 360.0)
+        readings[:, column] = np.clip(values, sensor.low, sensor.high)
+    return readings

@@ -509,7 +509,7 @@ def demo(
     from hypergrid.cli.demo import DemoSteps, run_demo  # noqa: PLC0415 - only the demo plots and generates
     from hypergrid.layers.raster_reader import read_raster  # noqa: PLC0415
     from station_data.generate import generate  # noqa: PLC0415
-    from station_data.raster import write_terrain  # noqa: PLC0415
+    from station_data.terrain import write_terrain  # noqa: PLC0415
     from station_data.truth import truth_mean  # noqa: PLC0415
 
     def make(out: Path, notify: Any) -> None:  # noqa: ANN401 - a callback of the demo

@@ -154,7 +154,7 @@ class Aggregate:
     """Earlier readings [ns since 1970 UTC] are in no cell but visible to functions that look back; None: no bound."""
     until_ns: int | None = None
     """Later readings [ns since 1970 UTC] are in no cell but visible to functions that look ahead; None: no bound."""
-    # Valid only because the aggregate and the interpolation are both linear and commute (`rewrite/commute.py`).
+    # Valid only because the aggregate and the interpolation are both linear and commute (`rewrite/rules.py`).
     at_stations: bool = False
     """Whether it is computed at the stations, before the interpolation below it."""
 

@@ -1,14 +1,200 @@
 """Rewrite rules in order of application, and the loop that applies them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from hypergrid.perspective.tree import Surface
-from hypergrid.rewrite.coalesce import coalesce
-from hypergrid.rewrite.commute import commute
-from hypergrid.rewrite.drop_idle import drop_idle
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.perspective.build.station_projection import mask_in_reach
+from hypergrid.perspective.sources.series_selection import find_columns
+from hypergrid.perspective.tree import Aggregate, Base, Call, Convert, Interpolate, Merge, Perspective, Surface
 from hypergrid.rewrite.push_clip import push_clip
-from hypergrid.rewrite.push_stations import push_stations
+from hypergrid.topology import Grid, Points, SeriesAxis
+
+# Push the station selection down: do not read series that no step above uses.
+#
+# Always exact: below an interpolation every step computes the values of a series from that series alone, so the other
+# series keep theirs. A merge on common stations uses the stations that all its sources have. An interpolation uses the
+# stations in reach of one of its cells (`perspective/build/station_projection.py`): those near enough to the step's
+# grid and, if only those within a radius are used and nothing is learned from the others, within that radius of the
+# cells that the clip leaves. A limit to the nearest neighbours excludes no station before the values are known: if one
+# does not report, the next nearest takes its place.
+
+Mask = NDArray[np.bool_]
+
+
+def push_stations(surface: Surface) -> tuple[Surface, str]:
+    """Restrict the bases of a surface to the series that are used.
+
+    ::
+
+        base > aggregate > interpolate radius 200 m   becomes   base, 18 series not read > aggregate > interpolate …
+    """
+    notes: list[str] = []
+    changed: dict[str, Perspective] = {}
+    wanted = _find_wanted(surface.perspective)
+    for node in surface.perspective.list_chain():
+        if isinstance(node.operator, Base):
+            changed[node.token] = _restrict_base(node, node.operator, wanted[node.token], notes)
+            continue
+        sources = tuple(changed[source.token] for source in node.sources)
+        same = all(new is old for new, old in zip(sources, node.sources, strict=True))
+        changed[node.token] = node if same else node.with_source(*sources)
+    return replace(surface, perspective=changed[surface.perspective.token]), "; ".join(dict.fromkeys(notes))
+
+
+def _restrict_base(node: Perspective, operator: Base, wanted: Mask, notes: list[str]) -> Perspective:
+    # If no series is used, keep all: the step that finds no stations then reports it in its own words.
+    if wanted.all() or not wanted.any():
+        return node
+    name = operator.source.variable.name
+    notes.append(f"{np.count_nonzero(wanted):,} of {len(wanted):,} series of {name} are used")
+    unread = tuple(np.flatnonzero(~wanted).tolist())
+    return replace(node, operator=replace(operator, unread=unread))
+
+
+def _find_wanted(surface: Perspective) -> dict[str, Mask]:
+    """Map the token of each perspective at stations to its used series."""
+    masks: dict[str, Mask] = {}
+    # Consumers precede their sources in this order, so the mask of a perspective is complete when it is visited.
+    for node in reversed(surface.list_chain()):
+        space = node.topology.space
+        own = masks.setdefault(node.token, np.ones(space.count, dtype=bool)) if _is_at_stations(node) else None
+        for source in node.sources:
+            if isinstance(source.topology.space, SeriesAxis):
+                used = _mask_source(node, own, source.topology.space)
+                masks[source.token] = masks.get(source.token, np.zeros_like(used)) | used
+    return masks
+
+
+def _is_at_stations(node: Perspective) -> bool:
+    return isinstance(node.topology.space, SeriesAxis)
+
+
+def _mask_source(node: Perspective, own: Mask | None, axis: SeriesAxis) -> Mask:
+    """Mask the series of a source that a step uses for its own used series."""
+    operator, space = node.operator, node.topology.space
+    if isinstance(operator, Interpolate) and isinstance(space, Grid | Points):
+        return mask_in_reach(axis, space, operator)
+    if own is None or not isinstance(space, SeriesAxis):
+        return np.ones(axis.count, dtype=bool)
+    if not isinstance(operator, Merge) or not operator.row.matched:
+        return own
+    used = np.zeros(axis.count, dtype=bool)
+    used[find_columns(space, axis)] = own
+    return used
+
+
+# Commute linear steps: a mean of interpolated slices is the interpolated mean of the stations.
+#
+# Exact if the interpolation is one linear map of the values of all stations in every slice, with gaps filled by kriging
+# (kriging from all stations, reporting or not, with a variogram that is given or fitted once), and the aggregate is a
+# mean or a sum over time alone. With a known mean (simple kriging) a sum would have to contain that mean once per
+# slice, so only means commute.
+
+
+def commute(surface: Surface) -> tuple[Surface, str]:
+    """Move linear aggregates over time below the interpolation, to the stations.
+
+    ::
+
+        interpolate 864 slices > mean of all   becomes   mean of 864 slices of the stations > interpolate 1
+    """
+    notes: list[str] = []
+    return replace(surface, perspective=_commute_node(surface.perspective, notes)), "; ".join(dict.fromkeys(notes))
+
+
+def _commute_node(node: Perspective, notes: list[str]) -> Perspective:
+    sources = tuple(_commute_node(source, notes) for source in node.sources)
+    if any(new is not old for new, old in zip(sources, node.sources, strict=True)):
+        node = node.with_source(*sources)
+    operator = node.operator
+    if not isinstance(operator, Aggregate) or operator.at_stations or not is_commutative(node):
+        return node
+    below = node.source.operator
+    notes.append(
+        f"{below.method} and {operator.function} are linear: {node.topology.time.count:,} in place of "  # type: ignore[union-attr]
+        f"{node.source.topology.time.count:,} slices are interpolated"
+    )
+    return replace(node, operator=replace(operator, at_stations=True))
+
+
+def is_commutative(node: Perspective) -> bool:
+    """Return whether an aggregate commutes with the interpolation below it."""
+    operator = node.operator
+    if not isinstance(operator, Aggregate) or not operator.row.linear or operator.dimensions != ("time",):
+        return False
+    below = node.source.operator
+    if not isinstance(below, Interpolate):
+        return False
+    known_mean = bool(below.arguments.get("mean"))
+    return below.is_linear(node.source.source.topology.space.count) and (operator.function == "mean" or not known_mean)
+
+
+# Drop converts that change nothing.
+#
+# Always exact: a factor of one without an offset returns each value unchanged, missing values included.
+
+
+def drop_idle(surface: Surface) -> tuple[Surface, str]:
+    """Remove the steps that return their input unchanged.
+
+    ::
+
+        base > convert scale(factor=1, offset=0) > aggregate   becomes   base > aggregate
+    """
+    notes: list[str] = []
+    return replace(surface, perspective=_drop_node(surface.perspective, notes)), "; ".join(dict.fromkeys(notes))
+
+
+def _drop_node(node: Perspective, notes: list[str]) -> Perspective:
+    sources = tuple(_drop_node(source, notes) for source in node.sources)
+    operator = node.operator
+    if isinstance(operator, Convert) and node.unit == sources[0].unit:
+        kept = tuple(call for call in operator.calls if not _is_idle(call))
+        if len(kept) < len(operator.calls):
+            notes.append("scale by 1 changes nothing")
+        if not kept:
+            return sources[0]
+        if kept != operator.calls:
+            return replace(node, sources=sources, operator=replace(operator, calls=kept))
+    same = all(new is old for new, old in zip(sources, node.sources, strict=True))
+    return node if same else node.with_source(*sources)
+
+
+def _is_idle(call: Call) -> bool:
+    given = call.arguments
+    return call.name == "scale" and given["factor"] == 1.0 and given["offset"] == 0.0 and given["unit"] is None
+
+
+# Coalesce adjacent converts into one pass over the cells (thesis 5.7.1).
+#
+# Always exact: the same functions run on the same values in the same order.
+
+
+def coalesce(surface: Surface) -> tuple[Surface, str]:
+    """Merge each run of adjacent converts into one convert.
+
+    ::
+
+        base > convert valid_range > convert scale   becomes   base > convert valid_range, then scale
+    """
+    notes: list[str] = []
+    return replace(surface, perspective=_coalesce_node(surface.perspective, notes)), "; ".join(dict.fromkeys(notes))
+
+
+def _coalesce_node(node: Perspective, notes: list[str]) -> Perspective:
+    sources = tuple(_coalesce_node(source, notes) for source in node.sources)
+    if isinstance(node.operator, Convert) and isinstance(sources[0].operator, Convert):
+        below = sources[0]
+        calls = (*below.operator.calls, *node.operator.calls)  # type: ignore[union-attr]
+        layers = tuple(dict.fromkeys((*below.operator.layers, *node.operator.layers)))  # type: ignore[union-attr]
+        notes.append(f"{' and '.join(call.name for call in calls)} go cell by cell: one pass")
+        steps = (*below.steps, *node.steps)
+        return replace(node, sources=below.sources, operator=Convert(calls, layers), steps=steps)
+    return node if sources == node.sources else node.with_source(*sources)
+
 
 Rule = Callable[[Surface], tuple[Surface, str]]
 """Maps a surface to an equal one and the reason for the change; the reason is empty if nothing changed."""

@@ -27,8 +27,7 @@ from hypergrid.layers.raster_reader import read_raster
 from hypergrid.query import OpenArchive, Query
 from ingest.job import ingest
 from station_data.generate import generate
-from station_data.raster import write_terrain
-from station_data.terrain import elevation
+from station_data.terrain import elevation, write_terrain
 from station_data.truth import VARIABLES, truth
 from tests.bench.recipes_judged import REPLICATES, measure_judged
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from queries.scheduling.job_tree import Batching, Intelligent
 from queries.scheduling.strategies import make_strategy
 from queries.scheduling.strategy import SchedulingStrategy
-from station_data.arrivals import arrival_times
+from station_data.generate import arrival_times
 from tests.support.scheduling.arrivals import b_model, replayed
 from tests.support.scheduling.graphs import STREAMS, random_graph
 from tests.support.scheduling.quality import Input, Overheads, Quality, simulate

@@ -18,9 +18,8 @@ from hypergrid.execution.orders.orders import FixedOrder
 from hypergrid.execution.orders.walk import complete
 from hypergrid.query import Query
 from station_data.clock import numbers_between, sample_times
-from station_data.generate import DEFAULT_DAYS, DEFAULT_SEED, DEFAULT_START, DEFAULT_STATIONS
+from station_data.generate import DEFAULT_DAYS, DEFAULT_SEED, DEFAULT_START, DEFAULT_STATIONS, measure
 from station_data.network import stations
-from station_data.sensors import measure
 from station_data.truth import VARIABLES, truth
 
 Floats = NDArray[np.float64]

@@ -13,7 +13,7 @@ import pytest
 import hypergrid as hg
 from hypergrid.cli.main import main
 from station_data.network import stations
-from station_data.raster import write_terrain
+from station_data.terrain import write_terrain
 
 
 def layers(*words: str | Path) -> tuple[int, str, str]:

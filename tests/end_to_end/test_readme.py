@@ -15,7 +15,7 @@ import xarray as xr
 import hypergrid as hg
 from hypergrid.core.times import parse_instant
 from hypergrid.layers.raster_reader import read_raster
-from station_data.raster import write_terrain
+from station_data.terrain import write_terrain
 from tests.end_to_end.in_process import Done, hypergrid
 
 

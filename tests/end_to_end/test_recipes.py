@@ -12,7 +12,7 @@ from hypergrid.archive import Archive
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.layers.raster_reader import read_raster
 from hypergrid.query import OpenArchive
-from station_data.raster import write_terrain
+from station_data.terrain import write_terrain
 from station_data.truth import truth
 
 NOW_NS = 1_200_000_000 * 10**9

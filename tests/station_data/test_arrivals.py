@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from station_data.arrivals import UPLOADS
 from station_data.faults import wrong_zone_station
+from station_data.generate import UPLOADS
 
 Table = NDArray[np.float64]
 DAY_START = float(np.datetime64("2007-10-01", "s").astype(np.int64))

@@ -8,8 +8,7 @@ import rasterio
 
 from hypergrid.layers.raster_reader import read_raster
 from station_data.network import stations
-from station_data.raster import write_terrain
-from station_data.terrain import elevation
+from station_data.terrain import elevation, write_terrain
 
 
 def test_between_its_cells_it_is_the_terrain_and_every_station_stands_on_it(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypergrid.execution.running.run import Outcome
 from hypergrid.perspective import Perspective
 from hypergrid.query import Query
 from hypergrid.rewrite import RULES
-from hypergrid.rewrite.commute import commute
+from hypergrid.rewrite.rules import commute
 from tests.support.chains import CHAINS, GRID, MODEL, network
 
 SLIDING = {"length": "1h", "step": "10min"}
