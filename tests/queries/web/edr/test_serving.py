@@ -12,6 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import hypergrid as hg
+from queries.jobs.records import RunnerLimits
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.web.app import create_app
@@ -100,7 +101,7 @@ def test_answers_take_no_place_among_results_that_are_kept(
 
 def test_a_full_queue_is_told(served: tuple[int, Runner], monkeypatch: pytest.MonkeyPatch) -> None:
     port, runner = served
-    monkeypatch.setattr(runner, "_capacity", 0)
+    monkeypatch.setattr(runner, "_limits", RunnerLimits(capacity=0))
     answer = httpx.get(f"http://127.0.0.1:{port}/edr/collections/hourly/position", params=POINT, timeout=60)
     assert answer.status_code == 429
     assert answer.headers["retry-after"]
