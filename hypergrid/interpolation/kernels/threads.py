@@ -40,19 +40,20 @@ def _find_cache_folder() -> str:
 
 # numba's own parallel loops are not used: its OpenMP threads and those of BLAS contend (up to 40 times slower on two
 # cores), and its workqueue layer aborts the process if two threads enter it at once, as server threads do.
-def jit_kernel(*, fused: bool = True, reordered: bool = False) -> Callable[[Compiled], Compiled]:
+def jit_kernel(
+    *, reordered: bool = False, counted: bool = True, within: bool = False
+) -> Callable[[Compiled], Compiled]:
     """Compile a function at its first call, to run without the GIL; the machine code is cached on disk.
 
     Parameters
     ----------
-    fused
-        Whether a product and a sum may be fused into one operation with one rounding.
     reordered
         Whether sums may be reordered, so that they can be vectorised.
+    counted, within
+        As in `compile_into`.
     """
-    return compile_into(
-        _find_cache_folder(), {name for name, wanted in (("contract", fused), ("reassoc", reordered)) if wanted}
-    )
+    fastmath = {"contract", "reassoc"} if reordered else {"contract"}
+    return compile_into(_find_cache_folder(), fastmath, counted=counted, within=within)
 
 
 class _ThreadTeam:

@@ -30,7 +30,7 @@ from hypergrid.interpolation.local.neighbourhood import SECTORS, TargetChunk
 Numbers = NDArray[np.int32]
 
 
-@jit_kernel()
+@jit_kernel(counted=False)
 def choose(
     candidates: Numbers,
     sectors: NDArray[np.int8],
@@ -105,7 +105,9 @@ def run(chunk: TargetChunk, task: LocalTask, factors: Factors, output: ChunkOutp
                 output.rows[task.slices[own], output.columns[column]] = lines[column - first, own]
 
 
-@jit_kernel()
+# Inlined and without counting references, it is 7 to 28 % faster than as part of `run`; called with its records of
+# counted arrays, it was up to twice as slow.
+@jit_kernel(counted=False, within=True)
 def run_target(
     chunk: TargetChunk, task: LocalTask, factors: Factors, buffers: TargetBuffers, t: int, line: Floats
 ) -> int:
@@ -180,7 +182,7 @@ def run_target(
     return SOLVED
 
 
-@jit_kernel()
+@jit_kernel(counted=False, within=True)
 def find_set(
     chunk: TargetChunk, task: LocalTask, factors: Factors, candidates: Numbers, chosen: Numbers, key: np.uint64
 ) -> int:
