@@ -20,16 +20,22 @@ from hypergrid.core.times import format_instant
 from hypergrid.core.tokens import token
 from hypergrid.perspective.sources.series_selection import SELECTED_BY_DEFAULT
 from ingest.batch.archive_session import STAGING, check_same, locked_archive, open_if_exists
-from ingest.batch.metadata_merge import columns_of, find_distant_stations, is_placed, with_file_metadata
-from ingest.batch.plan import IngestPlan, guess_slice_s, layout_warnings, make_plan
+from ingest.batch.plan import (
+    IngestPlan,
+    columns_of,
+    find_distant_stations,
+    guess_slice_s,
+    is_placed,
+    layout_warnings,
+    make_plan,
+    with_file_metadata,
+)
 from ingest.batch.report import IngestReport, Stages, check_conservation
 from ingest.batch.staging import StagedChunk, stage
-from ingest.batch.write_staged import VALUES_AT_ONCE, StagedBatch, Totals, count_by_reason, store
-from ingest.deployment.arrivals import read_arrivals
-from ingest.deployment.deployment_file import Deployment, default_deployment, load, variable_name
+from ingest.batch.write_staged import VALUES_AT_ONCE, StagedBatch, Totals, count_by_reason, read_arrivals, store
+from ingest.deployment.deployment_file import Deployment, default_deployment, load
 from ingest.formats import FORMATS
 from ingest.sources.folder import (
-    CHUNK_BYTES,
     FILE_NAME,
     Chunk,
     Discovery,
@@ -37,6 +43,7 @@ from ingest.sources.folder import (
     discover,
     find_deployment,
     has_changed,
+    network_name,
 )
 
 Engine = Literal["auto", "spark", "inprocess"]
@@ -64,6 +71,16 @@ class _IngestRun:
         self.warnings.append(text)
         if self.on_warning is not None:
             self.on_warning(text)
+
+
+@dataclass(frozen=True, eq=False)
+class _Outcome:
+    """What became of the staged rows of a run."""
+
+    engine: str = ""
+    totals: Totals = field(default_factory=Totals)
+    rejects: Sequence[Reject] = ()
+    snapshot: str | None = None
 
 
 def ingest(
@@ -134,7 +151,6 @@ def ingest(
                 discovery,
                 described,
                 ledger=archive.files(),
-                chunk_bytes=CHUNK_BYTES,
                 scratch=Path(scratch),
                 progress=on_progress,
             )
@@ -149,10 +165,9 @@ def ingest(
                 "zone); their readings stay as they are: ingest the files into a new archive to read them this way"
             )
         if not plan.files:
-            return _report(run, plan, discovery, {}, None, Totals(), (), "", None)
+            return _report(run, discovery, {}, StagedBatch(plan, described, (), run.folder, {}, {}), _Outcome())
         described = with_file_metadata(described, plan, variables=archive.variables, stations=archive.stations)
-        chosen = engine if engine != "auto" else "spark" if plan.size_bytes >= SPARK_FROM_BYTES else "inprocess"
-        return _ingest_new(run, plan, discovery, described, archive, chosen)
+        return _ingest_new(run, plan, discovery, described, archive, choose_engine(engine, plan))
 
 
 def _describe(sources: Sequence[Path], given: Path | None, archive: Archive | None) -> Deployment:
@@ -161,8 +176,7 @@ def _describe(sources: Sequence[Path], given: Path | None, archive: Archive | No
         if archive is not None:
             variables = tuple(archive.variables.values())
             return default_deployment(name=archive.name, slice_s=archive.slice_s, variables=variables)
-        first = sources[0] if sources else Path()
-        return default_deployment(name=variable_name((first if first.is_dir() else first.parent).resolve().name))
+        return default_deployment(name=network_name(sources))
     described = load(path)
     if archive is not None:
         check_same(archive, described)
@@ -198,13 +212,13 @@ def _ingest_new(
     arrivals, hashes = {}, [file.sha256 for file in plan.files]
     beside: dict[str, str] = {}
     if deployment.path is not None:
-        beside[_keep_aside(deployment.path, run.folder)] = deployment.path.name
+        beside[keep_description(deployment.path, run.folder)] = deployment.path.name
         for feed in deployment.feeds:
             if feed.arrivals is not None:
                 path = deployment.path.parent / feed.arrivals
                 with run.stages.stage("arrivals"):
                     arrivals[feed.name] = read_arrivals(path)
-                hashes.append(_keep_aside(path, run.folder))
+                hashes.append(keep_description(path, run.folder))
                 beside[hashes[-1]] = path.name
     # Identifies the content and its description, so that the same batch is committed only once.
     batch = token(sorted(hashes), deployment.token())
@@ -213,7 +227,7 @@ def _ingest_new(
     # A unique name, because workers of a run that was just killed may still write into its folder.
     staging = Path(tempfile.mkdtemp(prefix=f"{batch[:12]}-", dir=run.folder / STAGING))
     try:
-        staged = _parse(plan.chunks, staging, engine, run.stages)
+        staged = stage_chunks(plan.chunks, staging, engine, run.stages)
         stock = StagedBatch(plan, deployment, staged, staging, columns_of(plan, deployment), arrivals)
         rejects = stock.rejects()
         if run.strict and rejects:
@@ -236,7 +250,7 @@ def _ingest_new(
             f"{name} (to {format_instant(stamp)})" for name, stamp in sorted(totals.instants_ahead.items())
         )
         run.warn(f"stamps in the future are kept as they are; the clocks of these stations are likely wrong: {listed}")
-    return _report(run, plan, discovery, archive.stations, stock, totals, rejects, engine, snapshot)
+    return _report(run, discovery, archive.stations, stock, _Outcome(engine, totals, rejects, snapshot))
 
 
 def _keep_raw(files: Sequence[SourceFile], raw: Path) -> None:
@@ -251,7 +265,7 @@ def _keep_raw(files: Sequence[SourceFile], raw: Path) -> None:
                 raise HyperGridError(f"{file.path} changed while it was read; nothing was committed; ingest it again")
 
 
-def _keep_aside(path: Path, folder: Path) -> str:
+def keep_description(path: Path, folder: Path) -> str:
     """Keep a raw copy of a file that describes the data; return its hash."""
     size_bytes = path.stat().st_size
     sha256 = hash_of(path, size_bytes)
@@ -259,7 +273,13 @@ def _keep_aside(path: Path, folder: Path) -> str:
     return sha256
 
 
-def _parse(chunks: Sequence[Chunk], staging: Path, engine: str, stages: Stages) -> list[StagedChunk]:
+def choose_engine(engine: Engine, plan: IngestPlan) -> str:
+    """Return where to parse the files of a plan; see `Engine`."""
+    return engine if engine != "auto" else "spark" if plan.size_bytes >= SPARK_FROM_BYTES else "inprocess"
+
+
+def stage_chunks(chunks: Sequence[Chunk], staging: Path, engine: str, stages: Stages) -> list[StagedChunk]:
+    """Parse chunks into a folder."""
     if engine == "spark":
         from ingest.spark.batch import stage_on_spark  # noqa: PLC0415 - Spark is heavy, and small inputs need none
 
@@ -349,20 +369,12 @@ def _sweep(folder: Path) -> None:
 
 
 def _report(
-    run: _IngestRun,
-    plan: IngestPlan,
-    discovery: Discovery,
-    known: Mapping[str, Station],
-    stock: StagedBatch | None,
-    totals: Totals,
-    rejects: Sequence[Reject],
-    engine: str,
-    snapshot: str | None,
+    run: _IngestRun, discovery: Discovery, known: Mapping[str, Station], stock: StagedBatch, outcome: _Outcome
 ) -> IngestReport:
-    stations = stock.stations() if stock else ()
+    totals, rejects, stations = outcome.totals, outcome.rejects, stock.stations()
     by_kind = count_by_reason(rejects)
     far_stations: dict[str, float] = {}
-    if stock is not None:
+    if stock.plan.files:
         described = {**known, **{station.id: station for station in stock.deployment.stations}}
         unknown = sorted(set(stations) - set(described)) if stock.deployment.declared else []
         if unknown:
@@ -374,7 +386,7 @@ def _report(
         if far_stations:
             listed = ", ".join(f"{name} ({away_m / 1000:.0f} km)" for name, away_m in far_stations.items())
             run.warn(f"stations far off the network's middle are kept, and no sensible grid holds them: {listed}")
-    if stock is not None and (unmapped := sorted({name for staged in stock.staged for name in staged.unmapped})):
+    if unmapped := sorted({name for staged in stock.staged for name in staged.unmapped}):
         run.warn(f"columns that nothing maps were left out: {', '.join(unmapped)}")
     if rejects:
         run.warn(f"{len(rejects)} rejects: " + ", ".join(f"{count} x {kind}" for kind, count in by_kind.items()))
@@ -388,24 +400,24 @@ def _report(
     went = totals.conservation
     return IngestReport(
         archive=str(run.folder),
-        engine=engine,
+        engine=outcome.engine,
         stations=len(stations),
-        files=len(plan.files),
-        files_skipped=plan.skipped,
+        files=len(stock.plan.files),
+        files_skipped=stock.plan.skipped,
         files_ignored=len(discovery.ignored),
-        rows=sum(staged.rows for staged in stock.staged) if stock else 0,
-        rows_rejected=sum(staged.rejects for staged in stock.staged) if stock else 0,
+        rows=sum(staged.rows for staged in stock.staged),
+        rows_rejected=sum(staged.rejects for staged in stock.staged),
         readings=went.readings,
         values=totals.values,
         missing=totals.missing,
-        readings_rejected=stock.readings_rejected() if stock else 0,
+        readings_rejected=stock.readings_rejected(),
         rejects=by_kind,
         stored=went.stored + went.side,
         duplicates=went.duplicates,
         superseded=went.superseded,
         slices=len(totals.slices),
         seconds=dict(run.stages.seconds),
-        snapshot=snapshot,
+        snapshot=outcome.snapshot,
         quality=totals.quality,
         skipped=totals.skipped,
         revised=totals.revised,

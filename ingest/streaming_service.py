@@ -18,16 +18,12 @@ from hypergrid.archive.disk.raw_copies import RAW, sweep
 from hypergrid.core.errors import ArchiveConflict, HyperGridError, NotFound, StoreUnavailable
 from hypergrid.core.times import SECOND_NS
 from ingest.batch.archive_session import check_same, check_units, locked_archive, open_if_exists
-from ingest.deployment.deployment_file import Deployment, load
-from ingest.deployment.versions import deploy, read_versions, version_at
+from ingest.deployment.deployment_file import Deployment, deploy, load, read_versions, version_at
 from ingest.sources import receiver
 from ingest.sources.spool import END, Spool, SpoolRecord, durable
 from ingest.spark.streaming_query import QueryFailed, SparkLost, StreamingJob
-from ingest.streaming.assembler import StateUnusable
-from ingest.streaming.join_status import JoinStatus
-from ingest.streaming.micro_batch import MicroBatch
+from ingest.streaming.assembler import JoinStatus, MicroBatch, StateUnusable, StreamBatch
 from ingest.streaming.restart import begin_anew, has_checkpoint, replayed
-from ingest.streaming.status import StreamStatus
 from ingest.streaming.stream_commit import (
     CHECKPOINT,
     DEPLOYMENTS,
@@ -35,6 +31,7 @@ from ingest.streaming.stream_commit import (
     STREAM,
     CommitResult,
     Ledger,
+    StreamStatus,
     commit,
     ledger_of,
     stream_id,
@@ -110,34 +107,25 @@ class _StreamProgress:
     """Last record of the spool that an earlier stream had committed."""
     on_warning: Callable[[str], None] = lambda _: None
 
-    def commit_batch(self, stream: str, number: int, groups: list[MicroBatch]) -> None:
+    def commit_batch(self, batch: StreamBatch) -> None:
         """Commit a batch, retrying while the archive cannot be written, for example on a full disk."""
         pauses = _Pauses()
-        while (trouble := self._try_commit(stream, number, groups)) is not None:
+        while (trouble := self._try_commit(batch)) is not None:
             if not pauses.failures:
                 self.on_warning(f"{self.folder} cannot be written, which is tried again; nothing is lost: {trouble}")
             self.leaving.wait(pauses.next_s())
         if pauses.failures:
             self.on_warning(f"{self.folder} can be written again")
 
-    def _try_commit(self, stream: str, number: int, groups: list[MicroBatch]) -> OSError | StoreError | None:
+    def _try_commit(self, batch: StreamBatch) -> OSError | StoreError | None:
         """Commit a batch; return the disk or store error that prevented it."""
         with self.busy:
             if self.leaving.is_set():
-                raise _Leaving(f"the stream is being stopped; batch {number} comes again")
+                raise _Leaving(f"the stream is being stopped; batch {batch.number} comes again")
             try:
-                deployment = version_at(read_versions(self.folder / STREAM / DEPLOYMENTS), groups[0].upto)
+                deployment = version_at(read_versions(self.folder / STREAM / DEPLOYMENTS), batch.groups[0].upto)
                 archive = Archive.open(self.folder)
-                done = commit(
-                    archive,
-                    stream,
-                    number,
-                    groups,
-                    deployment,
-                    spool=self.folder / SPOOL,
-                    now_ns=self.now_ns(),
-                    replayed=self.replayed,
-                )
+                done = commit(archive, batch, deployment, now_ns=self.now_ns(), replayed=self.replayed)
             except BaseException as error:
                 # Only disk and store errors are retried; an error of this program would recur.
                 ours = isinstance(error, HyperGridError) and not isinstance(error, StoreUnavailable)
@@ -145,7 +133,7 @@ class _StreamProgress:
                     return error
                 self.failure = error
                 raise
-            self._note(done, groups, deployment.slice_s)
+            self._note(done, batch.groups, deployment.slice_s)
         return None
 
     def _note(self, done: CommitResult, groups: Sequence[MicroBatch], slice_s: float) -> None:
@@ -226,9 +214,9 @@ def stream(
         sweep(folder / RAW)
         if not has_checkpoint(folder):
             _begin_anew(folder, "it remembers nothing", on_warning)
-        progress = _StreamProgress(
-            folder, now_ns, ledger=_last_ledger(folder), replayed=replayed(folder), on_warning=on_warning
-        )
+        progress = _StreamProgress(folder, now_ns, replayed=replayed(folder), on_warning=on_warning)
+        if has_checkpoint(folder):
+            progress.ledger = ledger_of(Archive.open(folder), stream_id(folder / STREAM / CHECKPOINT))
         log = ProgressLog(folder, now_ns)
         stack.callback(log.end)
 
@@ -308,12 +296,6 @@ def _end_jvm(note: Path) -> None:
                     f"process {pid}, Spark of a run before, was killed and does not end; start again when it has"
                 )
             time.sleep(0.05)
-
-
-def _last_ledger(folder: Path) -> Ledger:
-    if not has_checkpoint(folder):
-        return Ledger()
-    return ledger_of(Archive.open(folder), stream_id(folder / STREAM / CHECKPOINT))
 
 
 def _begin_anew(folder: Path, why: str, on_warning: Callable[[str], None]) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,13 @@ Report = Callable[[int, int], None]
 """Called with the number of stations written and their total."""
 _PATHS: dict[files.Format, str] = {"sensorscope": "pass-meteo-{}.txt", "csv": "pass-{}.csv"}
 _WRITERS = {"sensorscope": files.write_sensorscope, "csv": files.write_csv}
+
+
+class Period(NamedTuple):
+    """The stamps in ``[start_s, stop_s)`` [s since 1970]."""
+
+    start_s: int
+    stop_s: int
 
 
 def generate(
@@ -74,7 +81,7 @@ def generate(
     ValueError
         If a number is out of range, a format is unknown, or `start` is not a day.
     """
-    begin = _checked_start(start, days=days, seed=seed, formats=formats)
+    period = _checked_period(start, days=days, seed=seed, formats=formats)
     network = pass_network.stations(stations)
     out = Path(out)
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
@@ -85,15 +92,15 @@ def generate(
     # Renamed into place at the end, so that the folder appears complete or not at all.
     partial = out.parent / f".{out.name}.partial-{os.urandom(4).hex()}"
     try:
-        _write(partial, network, begin, begin + days * 86_400, seed, formats, progress)
+        _write(partial, network, period, seed, formats, progress)
         partial.rename(out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return out
 
 
-def _checked_start(start: str | np.datetime64, *, days: int, seed: int, formats: Sequence[files.Format]) -> int:
-    """Validate the arguments and return the start of the period [s since 1970]."""
+def _checked_period(start: str | np.datetime64, *, days: int, seed: int, formats: Sequence[files.Format]) -> Period:
+    """Validate the arguments and return the period."""
     unknown = [form for form in formats if form not in files.FORMATS]
     if days < 1 or seed < 0 or unknown or not formats:
         raise ValueError(
@@ -103,26 +110,26 @@ def _checked_start(start: str | np.datetime64, *, days: int, seed: int, formats:
     instant = np.asarray(start, dtype="datetime64[s]")[()]
     if instant != instant.astype("datetime64[D]"):
         raise ValueError(f"generate needs a start at midnight UTC; got {start}; give a day such as {DEFAULT_START}")
-    return int(instant.astype(np.int64))
+    start_s = int(instant.astype(np.int64))
+    return Period(start_s, start_s + days * 86_400)
 
 
 def _write(
     folder: Path,
     network: tuple[Station, ...],
-    start_s: int,
-    stop_s: int,
+    period: Period,
     seed: int,
     formats: Sequence[files.Format],
     progress: Report | None,
 ) -> None:
     for form in formats:
         (folder / form).mkdir(parents=True)
-    planted = faults.plan(seed, network, start_s, stop_s)
+    planted = faults.plan(seed, network, *period)
     keys, stamps, arrivals = [], [], []
     for done, station in enumerate(network, start=1):
         station_faults = tuple(fault for fault in planted if fault.station == station.id)
         late_s = faults.ZONE_ERROR_S if station.id == faults.wrong_zone_station(seed, len(network)) else 0
-        stamps_s, readings, arrived_s = _readings(seed, station, station_faults, start_s, stop_s, late_s)
+        stamps_s, readings, arrived_s = _readings(seed, station, station_faults, period, late_s)
         for form in formats:
             _WRITERS[form](folder / form / _PATHS[form].format(station.id), station.id, stamps_s, readings)
         keys.append(np.full(stamps_s.shape, int(station.id)))
@@ -139,10 +146,10 @@ def _write(
 
 
 def _readings(
-    seed: int, station: Station, station_faults: tuple[faults.Fault, ...], start_s: int, stop_s: int, late_s: int
+    seed: int, station: Station, station_faults: tuple[faults.Fault, ...], period: Period, late_s: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Generate stamps, values and arrivals of one station, for stamps in ``[start_s, stop_s)``."""
-    numbers = numbers_between(seed, station.id, start_s - late_s, stop_s - late_s)
+    """Generate stamps, values and arrivals of one station, for stamps in the period."""
+    numbers = numbers_between(seed, station.id, period.start_s - late_s, period.stop_s - late_s)
     taken_s = sample_times(seed, station.id, numbers)
     stamps_s = taken_s + late_s
     instants = taken_s * 1_000_000_000

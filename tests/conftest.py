@@ -71,10 +71,11 @@ def give_time(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """Give the one Spark session of the run."""
-    from ingest.spark.session import spark_session  # noqa: PLC0415 - most runs of a few tests need no Spark
+    from ingest.spark.session import session, stop  # noqa: PLC0415 - most runs of a few tests need no Spark
 
-    with spark_session(cores=2, app="hypergrid-tests") as session:
-        yield session
+    running = session(cores=2)
+    yield running
+    stop(running)
 
 
 @pytest.fixture(scope="session")

@@ -23,13 +23,13 @@ ALLOWED: Final[Mapping[str, Mapping[str, str]]] = {
         "ingest/streaming/stream_commit.py": "a field of the ledger that archives hold",
     },
     "least": {
-        "ingest/deployment/quality_kinds.py": "a key of deployment files, hashed in tokens",
+        "ingest/deployment/quality_overrides.py": "a key of deployment files, hashed in tokens",
         "ingest/deployment/quality_settings.py": "a key of deployment files, hashed in tokens",
         "ingest/quality/run_tests.py": "reads that key",
         "ingest/quality/temporal.py": "reads that key",
     },
     "most": {
-        "ingest/deployment/quality_kinds.py": "a key of deployment files, hashed in tokens",
+        "ingest/deployment/quality_overrides.py": "a key of deployment files, hashed in tokens",
         "ingest/deployment/quality_settings.py": "a key of deployment files, hashed in tokens",
         "ingest/quality/run_tests.py": "reads that key",
     },
@@ -43,7 +43,7 @@ ALLOWED: Final[Mapping[str, Mapping[str, str]]] = {
         "hypergrid/archive/arrays/stream_log.py": "Python's own method of files",
         "ingest/formats/messages.py": "Python's own method of files",
     },
-    "which": {"ingest/spark/java.py": "shutil's own function"},
+    "which": {"ingest/spark/session.py": "shutil's own function"},
     "who": {"queries/web/routes/login.py": "names an operation in the API's description"},
 }
 """Rejected identifiers that stay, by file, with the reason: what users, files or other programs hold."""

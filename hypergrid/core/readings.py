@@ -182,6 +182,12 @@ def renumber_series(readings: Readings, series: tuple[Series, ...]) -> Readings:
     return replace(readings, series=series, index=table[readings.index])
 
 
+def share_series(*parts: Readings) -> list[Readings]:
+    """Re-index readings to one tuple with the series of all parts; the rows keep their order."""
+    series = tuple(dict.fromkeys(sensor_series for part in parts for sensor_series in part.series))
+    return [renumber_series(part, series) for part in parts]
+
+
 def has_version(there: Readings, wanted: Readings) -> NDArray[np.bool_]:
     """Mark the wanted readings that exist with equal series, stamp and value, shape (e,).
 

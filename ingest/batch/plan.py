@@ -1,19 +1,36 @@
 """Plan of a run: which files are new, their layouts, and their chunks."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from hypergrid.archive import FileEntry, Reject
 from hypergrid.archive.disk.raw_copies import hash_of
-from hypergrid.core.errors import InvalidDeployment, NotFound
+from hypergrid.core.errors import InvalidDeployment, InvalidUnit, NotFound
+from hypergrid.core.geodesy import arc_m, places_m
+from hypergrid.core.readings import Position, Station
 from hypergrid.core.times import SECOND_NS
-from ingest.deployment.deployment_file import DEFAULT_SLICE_S, UNKNOWN_UNIT, Deployment, Feed
+from hypergrid.core.units import Variable, convert
+from ingest.deployment.deployment_file import DEFAULT_SLICE_S, UNKNOWN_UNIT, Column, Deployment, Feed
+from ingest.deployment.to_readings import natural_sort_key
 from ingest.formats import FORMATS, DocumentFormat, Format, Layout, Parsed, Unreadable
-from ingest.sources.folder import HEAD_BYTES, Chunk, Discovery, SourceFile, cut, decompress_to, first_bytes, layout_of
+from ingest.formats.file_metadata import FileMetadata
+from ingest.sources.folder import (
+    CHUNK_BYTES,
+    HEAD_BYTES,
+    Chunk,
+    Discovery,
+    SourceFile,
+    cut,
+    decompress_to,
+    first_bytes,
+    layout_of,
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +60,6 @@ def make_plan(
     deployment: Deployment,
     *,
     ledger: Iterable[FileEntry],
-    chunk_bytes: int,
     scratch: Path,
     progress: Callable[[float], None] = lambda _: None,
     requires_columns: bool = True,
@@ -64,7 +80,6 @@ def make_plan(
     InvalidDeployment
         A feed names a column that none of its files has.
     """
-    feeds = {feed.name: feed for feed in deployment.feeds}
     mapping = {feed.name: deployment.mapping_of(feed) for feed in deployment.feeds}
     entries = list(ledger)
     read = {entry.sha256 for entry in entries if entry.readings}
@@ -77,7 +92,7 @@ def make_plan(
     elsewhere = 0
     for count, file in enumerate(discovery.files):
         progress(count / len(discovery.files))
-        feed, wrong = feeds[file.feed], ""
+        feed, wrong = deployment.feeds_by_name[file.feed], ""
         try:
             file = decompress_to(file, feed, scratch)
         except Unreadable as error:
@@ -88,8 +103,10 @@ def make_plan(
         is_same = not tried.isdisjoint({attempt, (sha256, feed.token())})
         if sha256 in read or is_same:
             elsewhere += not is_same
-            if sha256 not in read:
-                telling += _metadata_files(file, feeds[file.feed])
+            if sha256 not in read and FORMATS[feed.format].link is not None:
+                # For its metadata of other files' columns.
+                with suppress(Unreadable):
+                    telling.append((feed.name, layout_of(file, feed)))
             continue
         tried.add(attempt)
         file = replace(file, sha256=sha256)
@@ -99,41 +116,25 @@ def make_plan(
             if wrong:
                 raise Unreadable(wrong)
             layout = layout_of(file, feed)
-            chunks += cut(file, file_index, layout, feed.format, chunk_bytes=chunk_bytes, first=len(chunks))
+            chunks += cut(file, file_index, layout, feed.format, chunk_bytes=CHUNK_BYTES, first=len(chunks))
             layouts[file_index] = layout
             # A file repeated within this run is skipped, too.
             read |= {sha256} if layout.columns or layout.long else set()
         except Unreadable as error:
             unreadable.append(Reject(file.name, 0, "", "", str(error)))
     for feed in deployment.feeds:
-        file_indices = [file_index for file_index in layouts if files[file_index].feed == feed.name]
-        others = [layout for name, layout in telling if name == feed.name]
-        # Files of a feed may describe one another's columns.
-        layouts |= _link_layouts(feed, {file_index: layouts[file_index] for file_index in file_indices}, others)
+        own = {index: layout for index, layout in layouts.items() if files[index].feed == feed.name}
+        link = FORMATS[feed.format].link
+        if link is not None and own:
+            # Files of a feed may describe one another's columns.
+            others = [layout for name, layout in telling if name == feed.name]
+            layouts |= dict(zip(own, link([*own.values(), *others]), strict=False))
         if requires_columns:
-            _check_columns(feed, [layouts[file_index] for file_index in file_indices])
+            _check_columns(feed, [layouts[index] for index in own])
     chunks = [replace(chunk, layout=layouts[chunk.file]) for chunk in chunks]
     return IngestPlan(
         tuple(files), len(discovery.files) - len(files), tuple(chunks), layouts, tuple(unreadable), elsewhere
     )
-
-
-def _metadata_files(file: SourceFile, feed: Feed) -> list[tuple[str, Layout]]:
-    """Return the layout of a known file, for its metadata of other files' columns."""
-    form = FORMATS[feed.format]
-    if not isinstance(form, DocumentFormat) or form.link is None:
-        return []
-    try:
-        return [(feed.name, layout_of(file, feed))]
-    except Unreadable:
-        return []
-
-
-def _link_layouts(feed: Feed, layouts: Mapping[int, Layout], telling: list[Layout]) -> dict[int, Layout]:
-    form = FORMATS[feed.format]
-    if not isinstance(form, DocumentFormat) or form.link is None or not layouts:
-        return dict(layouts)
-    return dict(zip(layouts, form.link([*layouts.values(), *telling]), strict=False))
 
 
 def _check_columns(feed: Feed, layouts: list[Layout]) -> None:
@@ -160,7 +161,7 @@ def layout_warnings(plan: IngestPlan, deployment: Deployment) -> list[str]:
         for column in feed.columns:
             lacking = [name for name, layout in layouts.items() if not layout.long and column.name not in layout.header]
             if lacking:
-                warnings.append(f"column {column.name!r} is missing in {_list_names(lacking)}")
+                warnings.append(f"column {column.name!r} is missing in {list_names(lacking)}")
         silent = any(set(layout.columns) - set(layout.metadata.columns) for layout in layouts.values())
         if deployment.declared and not feed.columns and silent:
             warnings.append(f"feed {feed.name!r} declares no columns: all were taken, with unknown units")
@@ -168,12 +169,13 @@ def layout_warnings(plan: IngestPlan, deployment: Deployment) -> list[str]:
             warnings += [f"{name}: {note}" for note in layout.metadata.notes]
     if not deployment.declared and plan.layouts:
         warnings += _default_warnings(plan, deployment)
-    formats = {feed.name: FORMATS[feed.format] for feed in deployment.feeds}
-    lines = [file for file_index, file in enumerate(plan.files) if file_index in plan.layouts]
-    lines = [file for file in lines if isinstance(formats[file.feed], Format)]
-    unended = [file.name for file in lines if _is_unended(file)]
+    unended = [
+        file.name
+        for file in (plan.files[index] for index in plan.layouts)
+        if isinstance(FORMATS[deployment.feeds_by_name[file.feed].format], Format) and _is_unended(file)
+    ]
     if unended:
-        warnings.append(f"the last line has no line end and may be cut off within a number: {_list_names(unended)}")
+        warnings.append(f"the last line has no line end and may be cut off within a number: {list_names(unended)}")
     return warnings
 
 
@@ -207,10 +209,11 @@ def _default_warnings(plan: IngestPlan, deployment: Deployment) -> list[str]:
     warnings = ["no deployment.toml was found" + ("" if zoned else ": times without a zone were taken as UTC")]
     if columns:
         warnings.append(f"units are unknown and values were taken as they are: {', '.join(columns)}{as_kept}")
-    return [*warnings, f"the station was taken from the file's name: {_list_names(named)}"] if named else warnings
+    return [*warnings, f"the station was taken from the file's name: {list_names(named)}"] if named else warnings
 
 
-def _list_names(names: list[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
+    """List the first five names, and count the rest."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
@@ -225,17 +228,157 @@ def _first_rows(file: SourceFile, feed: Feed, layout: Layout) -> Parsed:
 
 def guess_slice_s(discovery: Discovery, deployment: Deployment) -> float:
     """Return a station's usual interval [s], from the first file with enough rows."""
-    feeds = {feed.name: feed for feed in deployment.feeds}
     for file in discovery.files[:20]:
-        if file.refused or (file.member and isinstance(FORMATS[feeds[file.feed].format], DocumentFormat)):
+        feed = deployment.feeds_by_name[file.feed]
+        if file.refused or (file.member and isinstance(FORMATS[feed.format], DocumentFormat)):
             continue
         try:
-            layout = layout_of(file, feeds[file.feed])
+            layout = layout_of(file, feed)
         except Unreadable:
             continue
-        rows = _first_rows(file, feeds[file.feed], layout)
+        rows = _first_rows(file, feed, layout)
         gaps = np.diff(rows.time_ns[rows.code == 0])
         gaps = gaps[gaps > 0]
         if len(gaps) >= 2:
             return max(1.0, round(float(np.median(gaps)) / SECOND_NS))
     return DEFAULT_SLICE_S
+
+
+FAR_TIMES: Final = 10.0
+"""Minimum distance of a distant station from the network's middle [median distance]."""
+FAR_LEAST_M: Final = 50_000.0
+"""Stations nearer to the middle than this are never distant [m]."""
+_SAME_DEGREES: Final = 1e-5
+_SAME_M: Final = 1.0
+
+
+def column_of(feed: Feed, layout: Layout, name: str) -> Column:
+    """Return a column of a file: declared attributes first, then file metadata."""
+    return feed.column(name).with_metadata(layout.metadata.columns.get(name))
+
+
+def columns_of(plan: IngestPlan, deployment: Deployment) -> Mapping[int, tuple[Column, ...]]:
+    """Return the columns of each readable file by index; of long rows those known beforehand."""
+    feeds = {index: deployment.feeds_by_name[plan.files[index].feed] for index in plan.layouts}
+    return {
+        file_index: tuple(column_of(feeds[file_index], layout, name) for name in layout.columns)
+        for file_index, layout in plan.layouts.items()
+    }
+
+
+def with_file_metadata(
+    deployment: Deployment, plan: IngestPlan, *, variables: Mapping[str, Variable], stations: Mapping[str, Station]
+) -> Deployment:
+    """Return the deployment with the variables and stations from file metadata that it does not declare.
+
+    Parameters
+    ----------
+    variables, stations
+        Those of the archive, which keeps its units; a station with another position in a file has moved.
+
+    Raises
+    ------
+    InvalidDeployment
+        The unit of a column is not convertible to its variable's.
+    """
+    variables_by_name: dict[str, Variable] = {variable.name: variable for variable in deployment.variables}
+    for file_index, columns in columns_of(plan, deployment).items():
+        column_metadata = plan.layouts[file_index].metadata.columns
+        for column in columns:
+            variable = column_metadata[column.name].variable if column.name in column_metadata else None
+            if variable is not None and variable.name == column.variable:
+                variables_by_name.setdefault(column.variable, variables.get(column.variable, variable))
+    whole = replace(
+        deployment,
+        variables=tuple(variables_by_name.values()),
+        stations=merge_stations([layout.metadata for layout in plan.layouts.values()], deployment.stations, stations),
+    )
+    _check_units(plan, whole)
+    return whole
+
+
+def _check_units(plan: IngestPlan, deployment: Deployment) -> None:
+    for file_index, columns in columns_of(plan, deployment).items():
+        for column in columns:
+            variable = deployment.variable(column.variable)
+            try:
+                convert(0.0, column.unit, variable.unit)
+            except InvalidUnit as error:
+                file = plan.files[file_index]
+                raise InvalidDeployment(
+                    f"{file.name}: column {column.name!r} is in {column.unit!r}, and {variable.name!r} is kept in "
+                    f"{variable.unit!r}, which it does not convert to; give the column another variable or unit in "
+                    f"[feed.columns] of feed {file.feed!r}"
+                ) from error
+
+
+def merge_stations(
+    metadata: Iterable[FileMetadata], declared: tuple[Station, ...], archive: Mapping[str, Station]
+) -> tuple[Station, ...]:
+    """Merge stations: declared ones, then those of files; a declared one without position takes the file's."""
+    own = {station.id: station for station in declared}
+    stations: dict[str, Station] = {}
+    # In order of time, so that changed positions are moves.
+    for file_metadata in sorted(metadata, key=lambda file_metadata: file_metadata.first_ns or 0):
+        for station in file_metadata.stations:
+            # Declared positions take precedence.
+            if is_placed(own.get(station.id)):
+                continue
+            before = stations.get(station.id) or archive.get(station.id)
+            if before is None or not is_placed(before):
+                stations[station.id] = station
+                continue
+            positions = stations[station.id].positions if station.id in stations else ()
+            moved = _moved_positions(before.position, station.positions, file_metadata.first_ns)
+            if moved:
+                stations[station.id] = replace(station, positions=(*positions, *moved))
+    first = [
+        replace(stations.pop(name), name=station.name) if name in stations else station for name, station in own.items()
+    ]
+    return (*first, *(stations[name] for name in sorted(stations, key=natural_sort_key)))
+
+
+def _moved_positions(before: Position, after: Iterable[Position], first_ns: int | None) -> list[Position]:
+    """Return the positions of `after` that differ from the preceding one."""
+    moved = []
+    for position in after:
+        start = position.from_ns if position.from_ns is not None else first_ns
+        later = before.from_ns is None or (start is not None and start > before.from_ns)
+        if not np.isnan(position.lon) and not _is_same(before, position) and start is not None and later:
+            before = replace(position, from_ns=start)
+            moved.append(before)
+    return moved
+
+
+def _is_same(position: Position, other: Position) -> bool:
+    up = abs(position.elevation_m - other.elevation_m)
+    return (
+        abs(position.lon - other.lon) <= _SAME_DEGREES
+        and abs(position.lat - other.lat) <= _SAME_DEGREES
+        and (np.isnan(up) or up <= _SAME_M)
+    )
+
+
+def is_placed(station: Station | None) -> bool:
+    """Return whether the position of a station is known."""
+    return station is not None and not (np.isnan(station.position.lon) or np.isnan(station.position.lat))
+
+
+def find_distant_stations(stations: Iterable[Station]) -> dict[str, float]:
+    """Return the stations far from the others, with their distance from the network's middle [m].
+
+    The middle is the median position; far means more than `FAR_TIMES` times the median distance from it.
+    """
+    placed = [station for station in stations if is_placed(station)]
+    if len(placed) < 4:
+        return {}
+    lon = np.array([station.position.lon for station in placed])
+    lat = np.array([station.position.lat for station in placed])
+    places = places_m(lon, lat)
+    away_m = arc_m(np.linalg.norm(places - np.median(places, axis=0), axis=1))
+    threshold_m = max(FAR_LEAST_M, FAR_TIMES * float(np.median(away_m)))
+    return {
+        station.id: float(distance_m)
+        for station, distance_m in zip(placed, away_m, strict=True)
+        if distance_m > threshold_m
+    }

@@ -5,9 +5,9 @@ Memory is bounded by one chunk while staging, and by one range of time while rea
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -60,8 +60,7 @@ class StagedChunk:
 
     def record(self) -> dict[str, Any]:
         """Return the summary as a row of `SUMMARY`."""
-        summary = {name: getattr(self, name) for name in SUMMARY.names}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in summary.items()}
+        return asdict(self)
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "StagedChunk":
@@ -74,10 +73,10 @@ def stage(chunk: Chunk, folder: Path) -> StagedChunk:
     """Parse a chunk and write its rows and rejects into the folder; idempotent."""
     parsed = parse(chunk)
     if len(parsed.code):
-        _write(_table(parsed), _rows_path(folder, chunk.number))
+        _write(_table(parsed), _path(folder, "rows", chunk.number))
     if parsed.bad:
         columns = {name: [getattr(row, name) for row in parsed.bad] for name in BadRow.__dataclass_fields__}
-        _write(pa.table(columns), _rejects_path(folder, chunk.number))
+        _write(pa.table(columns), _path(folder, "rejects", chunk.number))
     first, last = (int(parsed.time_ns.min()), int(parsed.time_ns.max())) if len(parsed.code) else (0, 0)
     stations, present = _present_columns(parsed)
     return StagedChunk(
@@ -123,18 +122,14 @@ def _write(table: pa.Table, path: Path) -> None:
     partial.replace(path)
 
 
-def _rows_path(folder: Path, number: int) -> Path:
-    return folder / f"rows-{number:08d}.parquet"
-
-
-def _rejects_path(folder: Path, number: int) -> Path:
-    return folder / f"rejects-{number:08d}.parquet"
+def _path(folder: Path, kind: Literal["rows", "rejects"], number: int) -> Path:
+    return folder / f"{kind}-{number:08d}.parquet"
 
 
 def staged_rejects(staged: StagedChunk, folder: Path) -> Iterator[BadRow]:
     """Yield the rejected rows of a chunk, by line."""
     if staged.rejects:
-        for batch in pq.ParquetFile(_rejects_path(folder, staged.number)).iter_batches(ROW_GROUP):
+        for batch in pq.ParquetFile(_path(folder, "rejects", staged.number)).iter_batches(ROW_GROUP):
             for record in batch.to_pylist():
                 yield BadRow(**record)
 
@@ -145,7 +140,7 @@ def staged_rows(staged: StagedChunk, folder: Path, window: Window) -> Parsed | N
         return None
     whole = window.start_ns <= staged.first_ns and staged.last_ns < window.stop_ns
     inside = (pc.field(TIME) >= window.start_ns) & (pc.field(TIME) < window.stop_ns)
-    table = pq.read_table(_rows_path(folder, staged.number), filters=None if whole else inside)
+    table = pq.read_table(_path(folder, "rows", staged.number), filters=None if whole else inside)
     if not table.num_rows:
         return None
     table = table.unify_dictionaries().combine_chunks()

@@ -1,4 +1,7 @@
-"""Write staged chunks into the archive: one commit, by range of time and variable."""
+"""Write staged chunks into the archive: one commit, by range of time and variable.
+
+Arrival times of readings may be in a table `station,time,arrival` next to the deployment file.
+"""
 
 import os
 from collections import Counter
@@ -11,21 +14,21 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 from numpy.typing import NDArray
 
 from hypergrid.archive import Conservation, FileEntry, Reject, Writer
+from hypergrid.core.errors import InvalidDeployment
 from hypergrid.core.readings import Readings, Series, Station
 from hypergrid.core.times import SECOND_NS, Window
-from ingest.batch.metadata_merge import column_of
-from ingest.batch.plan import IngestPlan
+from ingest.batch.plan import IngestPlan, column_of
 from ingest.batch.staging import Span, StagedChunk, staged_rejects, staged_rows, windows
-from ingest.deployment.arrivals import Arrivals
 from ingest.deployment.deployment_file import Column, Deployment, Feed
 from ingest.deployment.to_readings import ParsedRows, all_series, assemble_readings, stations_of
 from ingest.formats import Parsed
 from ingest.formats.base import VALUE
-from ingest.quality.flagging import QualityFlagger
-from ingest.quality.summary import Summary
+from ingest.quality.flagging import QualityFlagger, Summary
 from ingest.quality.zone import ZoneSuspicion
 
 VALUES_AT_ONCE: Final = 12_000_000
@@ -33,6 +36,70 @@ VALUES_AT_ONCE: Final = 12_000_000
 # No time zone is that far off, so the clock must be wrong.
 AHEAD_NS: Final = 24 * 3600 * SECOND_NS
 """Maximum distance of a stamp in the future [ns]."""
+_COLUMNS = ("station", "time", "arrival")
+
+
+@dataclass(frozen=True, eq=False)
+class Arrivals:
+    """Arrival times by station: sorted stamps, and the arrival of each."""
+
+    by_station: Mapping[str, tuple[NDArray[np.int64], NDArray[np.int64]]]
+
+    def arrival_times(
+        self, stations: tuple[str, ...], code: NDArray[np.int32], time_ns: NDArray[np.int64], *, otherwise_ns: int
+    ) -> NDArray[np.int64]:
+        """Return when the readings of `stations[code]` at `time_ns` arrived [ns], shape (n,).
+
+        Readings missing in the table get `otherwise_ns`; of duplicate entries the first counts.
+        """
+        arrival = np.full(len(time_ns), otherwise_ns, np.int64)
+        for index, station in enumerate(stations):
+            if station not in self.by_station:
+                continue
+            stamps, arrivals = self.by_station[station]
+            rows = np.flatnonzero(code == index)
+            stamp_index = np.minimum(np.searchsorted(stamps, time_ns[rows]), len(stamps) - 1)
+            known = stamps[stamp_index] == time_ns[rows]
+            arrival[rows[known]] = arrivals[stamp_index[known]]
+        return arrival
+
+
+def read_arrivals(path: Path) -> Arrivals:
+    """Read the table: station, time and arrival as seconds since 1970 UTC, exact to the microsecond.
+
+    Raises
+    ------
+    InvalidDeployment
+        The file does not exist, or is not such a table.
+    """
+    if not path.is_file():
+        raise InvalidDeployment(
+            f"the deployment names arrivals in {path.name}, which is not beside it; add the file or drop the key"
+        )
+    types = {"station": pa.dictionary(pa.int32(), pa.string()), "time": pa.float64(), "arrival": pa.float64()}
+    options = pa.csv.ConvertOptions(column_types=types, include_columns=_COLUMNS)
+    try:
+        table = pa.csv.read_csv(path, convert_options=options).unify_dictionaries().combine_chunks()
+    except (pa.ArrowInvalid, KeyError) as error:
+        raise InvalidDeployment(
+            f"{path.name} needs the columns {', '.join(_COLUMNS)}, times in seconds since 1970 UTC: {error}"
+        ) from error
+    if not table.num_rows:
+        return Arrivals({})
+    stations = table["station"].chunk(0)
+    code = stations.indices.to_numpy(zero_copy_only=False)
+    time_ns, arrival_ns = _instants(table["time"]), _instants(table["arrival"])
+    # A stable sort, so that the first of duplicate entries counts.
+    order = np.lexsort((time_ns, code))
+    names = stations.dictionary.to_pylist()
+    bounds = np.searchsorted(code[order], np.arange(len(names) + 1))
+    parts = [order[start:stop] for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+    return Arrivals({name: (time_ns[rows], arrival_ns[rows]) for name, rows in zip(names, parts, strict=True)})
+
+
+def _instants(seconds: pa.ChunkedArray) -> NDArray[np.int64]:
+    # Rounding to whole microseconds restores the decimals that a float64 of seconds holds (until the year 2106).
+    return np.rint(np.nan_to_num(seconds.to_numpy()) * 1e6).astype(np.int64) * 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,10 +121,9 @@ class StagedBatch:
 
     def series(self) -> Mapping[str, tuple[Series, ...]]:
         """Return the series of all rows, by variable."""
-        feeds = {feed.name: feed for feed in self.deployment.feeds}
         present: set[tuple[Feed, Column, str]] = set()
         for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
-            feed = feeds[self.plan.files[chunk.file].feed]
+            feed = self.deployment.feeds_by_name[self.plan.files[chunk.file].feed]
             if staged.columns is None:
                 present |= {(feed, column, name) for name in staged.stations for column in self.columns[chunk.file]}
             else:
@@ -67,7 +133,7 @@ class StagedBatch:
 
     def column(self, file_index: int, name: str) -> Column:
         """Return the resolved column of a file."""
-        feed = next(feed for feed in self.deployment.feeds if feed.name == self.plan.files[file_index].feed)
+        feed = self.deployment.feeds_by_name[self.plan.files[file_index].feed]
         return column_of(feed, self.plan.layouts[file_index], name)
 
     def width(self, file_index: int) -> int:
@@ -182,7 +248,7 @@ def store(
     for name, variable in variables.items():
         inspectors[name].keep(writer, {name: variable})
     cuts = windows(stock.spans(), maximum=values_at_once, chunks_ns=writer.chunks_ns)
-    totals = Totals()
+    totals, slice_ns = Totals(), round(stock.deployment.slice_s * SECOND_NS)
 
     def stored(name: str, pieces: list[ParsedRows]) -> tuple[int, Mapping[str, int], Conservation]:
         def coming(other: str) -> Readings | None:
@@ -202,8 +268,8 @@ def store(
             assert ahead is not None
             pieces = ahead.result()
             ahead = reader.submit(load, cuts[index + 1]) if index + 1 < len(cuts) else None
-            slices = _slice_numbers(pieces, stock.deployment.slice_s)
-            totals.slices = np.union1d(totals.slices, slices)
+            slices = [_runs(piece.time_ns // slice_ns) for piece in pieces]
+            totals.slices = np.unique(np.concatenate([totals.slices, *slices]))
             results = variables_at_once.map(stored, variables, repeat(pieces))
             for count, result in enumerate(results):
                 totals.add(*result)
@@ -233,14 +299,12 @@ def _instants_ahead(readings: Readings, now_ns: int) -> dict[str, int]:
 
 def rows_within(stock: StagedBatch, window: Window, *, now_ns: int) -> list[ParsedRows]:
     """Return the staged rows with stamps within a window."""
-    feeds = {feed.name: feed for feed in stock.deployment.feeds}
-    shifts = {station: round(hours * 3600 * SECOND_NS) for station, hours in stock.deployment.quality.clock_shift_h}
     pieces = []
     for chunk, staged in zip(stock.plan.chunks, stock.staged, strict=True):
         parsed = staged_rows(staged, stock.folder, window)
         if parsed is None:
             continue
-        feed = feeds[stock.plan.files[chunk.file].feed]
+        feed = stock.deployment.feeds_by_name[stock.plan.files[chunk.file].feed]
         known = stock.arrivals.get(feed.name, Arrivals({}))
         ingested_ns = stock.ingested_ns.get(chunk.file, now_ns)
         arrival_ns = known.arrival_times(parsed.stations, parsed.code, parsed.time_ns, otherwise_ns=ingested_ns)
@@ -248,9 +312,7 @@ def rows_within(stock: StagedBatch, window: Window, *, now_ns: int) -> list[Pars
             # The arrivals table takes precedence over arrivals in the file.
             arrival_ns = np.where((arrival_ns == ingested_ns) & (parsed.arrival_ns > 0), parsed.arrival_ns, arrival_ns)
         columns = {column.name: column for column in stock.columns[chunk.file]}
-        time_ns = parsed.time_ns
-        if not shifts.keys().isdisjoint(parsed.stations):
-            time_ns = time_ns + np.array([shifts.get(station, 0) for station in parsed.stations], np.int64)[parsed.code]
+        time_ns = stock.deployment.quality.shift_times(parsed.stations, parsed.code, parsed.time_ns)
         rows = ParsedRows(feed, columns, parsed.stations, parsed.code, time_ns, arrival_ns, parsed.values)
         rows = rows if parsed.flags is None else replace(rows, flag=parsed.flags)
         pieces += [rows] if parsed.name_code is None else _split_by_column(stock, chunk.file, rows, parsed)
@@ -274,11 +336,6 @@ def _split_by_column(stock: StagedBatch, file_index: int, rows: ParsedRows, pars
             )
         )
     return pieces
-
-
-def _slice_numbers(pieces: Iterable[ParsedRows], slice_s: float) -> NDArray[np.int64]:
-    length = round(slice_s * SECOND_NS)
-    return np.unique(np.concatenate([np.empty(0, np.int64), *[_runs(p.time_ns // length) for p in pieces]]))
 
 
 def _runs(numbers: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -16,8 +16,7 @@ from hypergrid.cli.options import ArchivePlace, ArchivePlaceOption, JsonOption, 
 from hypergrid.core.errors import DamagedArchive, InvalidQuery, NotAnArchive, UnknownLayout
 
 if TYPE_CHECKING:
-    from ingest.repair.restore_values import RepairReport
-    from ingest.repair.verified_upgrade import UpgradeReport
+    from ingest.repair.restore_values import RepairReport, UpgradeReport
     from ingest.repair.verify_values import RawComparisonReport as Comparison
 
 
@@ -85,7 +84,7 @@ def upgrade(
     as_json: JsonOption = False,
 ) -> None:
     """Give an archive of an older layout today's, once its values are those of raw copies; one that ended goes on."""
-    from ingest.repair.verified_upgrade import upgrade_compared  # noqa: PLC0415 - once in the life of an archive
+    from ingest.repair.restore_values import upgrade_compared  # noqa: PLC0415 - once in the life of an archive
 
     waiting = partial(show_message, "a commit is at work; waiting")
     with show_stages(quiet=as_json) as notify:
@@ -153,7 +152,7 @@ def _run_verification(folder: Path, snapshot: str | None, notify: OnProgress) ->
 def _examine_archive(
     folder: Path, snapshot: str | None, notify: OnProgress, *, deep: bool
 ) -> tuple[list[Defect], str | None]:
-    from ingest.repair.examiners import check_parts  # noqa: PLC0415 - it imports most of ingest
+    from ingest.repair.verify_values import check_parts  # noqa: PLC0415 - it imports most of ingest
 
     try:
         opened = Archive.open(folder, snapshot=snapshot)

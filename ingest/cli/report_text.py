@@ -8,11 +8,10 @@ from hypergrid.cli.console import show_line, show_message, show_table
 from hypergrid.core.errors import InvalidDeployment
 from hypergrid.core.times import format_instant
 from hypergrid.core.units import counter_words
-from ingest.batch.deployment_template import propose_deployment
-from ingest.batch.dry_run import DryRun, SourceSummary, declared_variable
+from ingest.batch.dry_run import DryRun, SourceSummary, declared_variable, propose_deployment
 from ingest.deployment.deployment_file import Deployment
 from ingest.formats import FORMATS
-from ingest.quality.summary import COLUMNS, ISOLATED, NO_ELEVATION, NO_POSITION, table_of
+from ingest.quality.flagging import COLUMNS, ISOLATED, NO_ELEVATION, NO_POSITION, table_of
 
 _COUNTS = (
     ("stations", "stations"),

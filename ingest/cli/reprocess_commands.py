@@ -61,7 +61,7 @@ def reprocess(  # noqa: PLR0913 - one option a line
         raise InvalidQuery("--variable says what is judged: give --quality as well, or leave --queries out")
     if out is not None and not queries:
         raise InvalidQuery("-o OUT is where the surfaces of --queries go: give them as well")
-    from ingest.spark.reprocess import executors  # noqa: PLC0415
+    from ingest.spark.batch import executors  # noqa: PLC0415
 
     with show_stages(quiet=as_json) as on_progress:
         on_progress("start Spark", 0.0)
@@ -69,12 +69,9 @@ def reprocess(  # noqa: PLR0913 - one option a line
             on_progress("start Spark", 1.0)
             report = job.reprocess(
                 folder,
-                judge=judge,
-                quality=quality,
-                variables=tuple(variable or ()),
-                window=parse_window(start, stop),
-                queries=tuple(queries or ()),
-                out=out,
+                job.ReprocessRequest(
+                    judge, quality, tuple(variable or ()), parse_window(start, stop), tuple(queries or ()), out
+                ),
                 workers=workers,
                 now_ns=time.time_ns(),
                 progress=on_progress,
@@ -111,14 +108,13 @@ def reprocess(  # noqa: PLR0913 - one option a line
 def remap(archive: Path, *, deployment: Path | None, as_json: bool) -> None:
     """Run `ingest --remap`: read the raw files of an archive again, and show what changed."""
     from ingest.reprocess.remap import remap as run  # noqa: PLC0415
-    from ingest.reprocess.remap import stage_locally_or_on_spark  # noqa: PLC0415
 
     with show_stages(quiet=as_json) as on_progress:
         report = run(
             archive,
             deployment=deployment,
             now_ns=time.time_ns(),
-            parse=stage_locally_or_on_spark,
+            engine="auto",
             progress=on_progress,
             on_warning=lambda text: None if as_json else show_message(f"warning: {text}"),
         )

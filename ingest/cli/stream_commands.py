@@ -17,7 +17,7 @@ from hypergrid.cli.options import ArchivePlace, ArchivePlaceOption, JsonOption, 
 from hypergrid.core.times import SECOND_NS, parse_duration
 
 if TYPE_CHECKING:
-    from ingest.streaming.status import StreamStatus
+    from ingest.streaming.stream_commit import StreamStatus
 
 
 def stream(

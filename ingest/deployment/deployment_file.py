@@ -6,13 +6,14 @@
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import ClassVar, Final, Literal, cast, get_args
 
 from hypergrid.archive import S3Store
+from hypergrid.archive.disk.checksums import list_written_twice, read_either, write_twice
 from hypergrid.core.errors import InvalidDeployment, NotFound
 from hypergrid.core.readings import Position, Stamp, Station, Statistic
 from hypergrid.core.times import parse_instant
@@ -31,11 +32,9 @@ from ingest.deployment.toml_table import TomlTable
 from ingest.deployment.topics import Broker, Topic, check_no_overlap, read_broker, read_topic
 from ingest.formats import FORMATS, DocumentFormat, ReadOptions
 from ingest.formats.base import BLANKS, GENERAL, TextForm
-from ingest.formats.csv_sniffer import DELIMITERS
-from ingest.formats.encoding import is_superset_of_ascii
+from ingest.formats.csv_sniffer import DELIMITERS, is_superset_of_ascii
 from ingest.formats.file_metadata import VARIABLE_NAME, ColumnMetadata, variable_name
-from ingest.formats.strptime import check_format
-from ingest.formats.timestamps import zone_of
+from ingest.formats.timestamps import check_format, zone_of
 
 FILE_NAME: Final = "deployment.toml"
 """Default name under which a deployment file is looked up."""
@@ -168,6 +167,10 @@ class Deployment:
     def _declared_variables(self) -> Mapping[str, Variable]:
         return {variable.name: variable for variable in self.variables}
 
+    @cached_property
+    def feeds_by_name(self) -> Mapping[str, Feed]:
+        return {feed.name: feed for feed in self.feeds}
+
     def variable(self, name: str) -> Variable:
         """Return a variable: declared, or known and mapped by a feed, else with unknown unit."""
         if name in self._declared_variables:
@@ -245,10 +248,10 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
     # First, so that a misspelt table name is reported as unknown, not as a missing table.
     for key in ("network", "variable", "feed", "station", "quality", "mqtt", "stream", "archive"):
         top.has(key)
-    top.finish()
-    network = TomlTable(top.value("network", default={}), "network", file=file)
+    network = top.finish(top.table("network"))
     variables = tuple(_variable(table) for table in top.tables("variable"))
-    feeds = tuple(_feed(table, {v.name: v for v in variables}) for table in top.tables("feed"))
+    own = {variable.name: variable for variable in variables}
+    feeds = tuple(_feed(table, own) for table in top.tables("feed"))
     if not feeds:
         top.refuse("feed", "is missing; a deployment needs at least one [[feed]]")
     stations = tuple(_station(table) for table in top.tables("station"))
@@ -264,47 +267,32 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
         slice_s=network.number("slice_s", default=DEFAULT_SLICE_S, minimum=0.01, maximum=366 * 86_400.0),
         stations=stations,
         variables=variables,
-        quality=_quality(top, variables),
+        quality=read_quality(top.table("quality"), {**KNOWN_VARIABLES, **own}.get),
         path=path,
-        stream=_stream_settings(TomlTable(top.value("stream", default={}), "stream", file=file)),
-        broker=_broker(top, path),
-        store=_store(TomlTable(top.value("archive", default={}), "archive", file=file)),
+        stream=_stream_settings(top.table("stream")),
+        broker=read_broker(top.table("mqtt"), folder=path.parent if path else None) if top.has("mqtt") else None,
+        store=_store(top.table("archive")),
     )
-    network.finish()
-    return deployment
+    return network.finish(deployment)
 
 
 def _stream_settings(table: TomlTable) -> StreamSettings:
-    settings = StreamSettings(
-        cast("Grouping", table.text("join", default="network", among=get_args(Grouping))),
-        table.number("idle_s", minimum=0.001, maximum=1e8) if table.has("idle_s") else None,
+    return table.finish(
+        StreamSettings(
+            cast("Grouping", table.text("join", default="network", among=get_args(Grouping))),
+            table.number("idle_s", minimum=0.001, maximum=1e8) if table.has("idle_s") else None,
+        )
     )
-    table.finish()
-    return settings
 
 
 def _store(table: TomlTable) -> S3Store | None:
     options = {key: table.text(key) for key in ("endpoint", "region") if table.has(key)}
-    conditional = table.value("conditional", default=True)
-    if not isinstance(conditional, bool):
-        table.refuse("conditional", f"needs true or false; got {conditional!r}")
-    url = table.text("store") if options or not conditional or table.has("store") else None
-    table.finish()
+    conditional = table.switch("conditional", default=True)
+    url = table.finish(table.text("store") if options or not conditional or table.has("store") else None)
     try:
         return None if url is None else S3Store.from_url(url, conditional=conditional, **options)
     except InvalidDeployment as error:
         table.refuse("", f"cannot be used: {error}", cause=error)
-
-
-def _quality(top: TomlTable, own: tuple[Variable, ...]) -> QualityOverrides:
-    names = {**KNOWN_VARIABLES, **{variable.name: variable for variable in own}}
-    return read_quality(TomlTable(top.value("quality", default={}), "quality", file=top.file), names.get)
-
-
-def _broker(top: TomlTable, path: Path | None) -> Broker | None:
-    if not top.has("mqtt"):
-        return None
-    return read_broker(TomlTable(top.value("mqtt"), "mqtt", file=top.file), folder=path.parent if path else None)
 
 
 def _variable(table: TomlTable) -> Variable:
@@ -313,20 +301,14 @@ def _variable(table: TomlTable) -> Variable:
         table.refuse("name", f"needs letters, digits and underscores; got {name!r}")
     unit = table.text("unit", default=UNKNOWN_UNIT)
     table.run_check("unit", lambda: check_unit(unit))
-    standard = table.value("standard_name")
-    if standard is not None:
-        standard = table.text("standard_name")
+    standard = table.optional_text("standard_name")
     long_name = table.text("long_name", default=name)
-    is_counter, resolution, rollover = _counter(table, unit)
-    table.finish()
-    return Variable(name, unit, standard, long_name, is_counter, resolution, rollover)
+    return table.finish(Variable(name, unit, standard, long_name, *_counter(table, unit)))
 
 
 def _counter(table: TomlTable, unit: str) -> tuple[bool, float | None, float | None]:
     """Return whether a variable is a counter, and its resolution and rollover [its unit]."""
-    is_counter = table.value("counter", default=False)
-    if not isinstance(is_counter, bool):
-        table.refuse("counter", f"needs true or false; got {is_counter!r}")
+    is_counter = table.switch("counter", default=False)
     declared = {key: table.number(key) if table.has(key) else None for key in ("resolution", "rollover")}
     for key, value in declared.items():
         if value is not None and not is_counter:
@@ -352,11 +334,11 @@ def _feed(table: TomlTable, own: Mapping[str, Variable]) -> Feed:
     defaults = Column("", "", statistic=statistic, interval_s=interval_s, stamp=stamp, given=given)
     columns: tuple[Column, ...] = ()
     if table.has("columns"):
-        inner = TomlTable(table.value("columns"), f"{table.path}.columns", file=table.file)
+        inner = table.table("columns")
         columns = tuple(_column(inner, name, defaults, own) for name in inner.names())
         _check_columns(inner, columns, FORMATS[format_name].columns)
     elif FORMATS[format_name].columns is not None:
-        columns = tuple(_undeclared(name, defaults) for name in FORMATS[format_name].columns or ())
+        columns = tuple(replace(defaults, name=name, variable=name) for name in FORMATS[format_name].columns or ())
     form = text_form(table)
     targets = tuple((c.name, c.unit if c.unit != UNKNOWN_UNIT else _unit(c.variable, own)) for c in columns)
     options = ReadOptions(
@@ -369,16 +351,15 @@ def _feed(table: TomlTable, own: Mapping[str, Variable]) -> Feed:
         given,
         replace(form, targets=targets if form.unit_column else ()),
     )
-    arrivals = table.text("arrivals") if table.has("arrivals") else None
+    arrivals = table.optional_text("arrivals")
     topic = read_topic(table) if table.has("topic") else None
     if topic is not None and isinstance(FORMATS[format_name], DocumentFormat) and format_name != "messages":
         table.refuse(
             "topic", f"needs a format that a message can have, 'messages' or lines of text; got {format_name!r}"
         )
     files = table.text("files") if topic is None or table.has("files") else ""
-    feed = Feed(table.text("name"), files, format_name, options, columns, interval_s, statistic, stamp, arrivals, topic)
-    table.finish()
-    return feed
+    name = table.text("name")
+    return table.finish(Feed(name, files, format_name, options, columns, interval_s, statistic, stamp, arrivals, topic))
 
 
 def _unit(variable: str, own: Mapping[str, Variable]) -> str:
@@ -398,10 +379,6 @@ def _pattern(table: TomlTable) -> str:
     return text
 
 
-def _undeclared(name: str, defaults: Column) -> Column:
-    return replace(defaults, name=name, variable=name)
-
-
 def _column(table: TomlTable, name: str, defaults: Column, own: Mapping[str, Variable]) -> Column:
     content = table.value(name)
     given = {"variable": content} if isinstance(content, str) else content
@@ -416,22 +393,18 @@ def _column(table: TomlTable, name: str, defaults: Column, own: Mapping[str, Var
     inner.run_check("unit", lambda: convert(0.0, check_unit(unit), declared))
     if declared in DIMENSIONLESS_TEXT and unit not in DIMENSIONLESS_TEXT:
         inner.refuse("unit", f"is {unit!r}, but [[variable]] {variable!r} is kept without one; give it a unit there")
-    replicate = inner.number("replicate", default=1, minimum=1)
-    if replicate != int(replicate):
-        inner.refuse("replicate", f"needs a whole number; got {replicate!r}")
     column = Column(
         name,
         variable,
         unit,
         inner.number("height_m", minimum=-1e5, maximum=1e5) if inner.has("height_m") else None,
-        int(replicate),
+        inner.integer("replicate", default=1, minimum=1),
         cast("Statistic", inner.text("statistic", default=defaults.statistic, among=get_args(Statistic))),
         _interval_s(inner, defaults.interval_s),
         cast("Stamp", inner.text("stamp", default=defaults.stamp, among=get_args(Stamp))),
         tuple(sorted({*defaults.given, *inner.given_keys()})),
     )
-    inner.finish()
-    return column
+    return inner.finish(column)
 
 
 def _interval_s(table: TomlTable, default: float) -> float:
@@ -456,15 +429,12 @@ def _station(table: TomlTable) -> Station:
     positions = [_position(table, None)]
     for moved in table.tables("moved"):
         instant = moved.run_check("from", lambda moved=moved: parse_instant(moved.value("from")))  # type: ignore[misc]
-        positions.append(_position(moved, instant))
-        moved.finish()
+        positions.append(moved.finish(_position(moved, instant)))
     # The first position has no start: it is valid from the beginning.
     starts = [position.from_ns for position in positions[1:]]
     if starts != sorted(set(starts), key=lambda start: start or 0):
         table.refuse("moved", "needs instants one after the other; order them by `from`")
-    station = Station(station_id, table.text("name", default=station_id), tuple(positions))
-    table.finish()
-    return station
+    return table.finish(Station(station_id, table.text("name", default=station_id), tuple(positions)))
 
 
 def _position(table: TomlTable, from_ns: int | None) -> Position:
@@ -490,61 +460,49 @@ def text_form(table: TomlTable) -> TextForm:
     names = table.texts("names", default=())
     if len(set(names)) < len(names):
         table.refuse("names", f"names a column twice: {', '.join(sorted({n for n in names if names.count(n) > 1}))}")
-    header_lines = _read_integer(table, "header_lines") if table.has("header_lines") else None
+    header_lines = _line_count(table, "header_lines") if table.has("header_lines") else None
     if header_lines == 0 and not names:
         table.refuse("header_lines", "is 0, so that nothing names the columns; name them in `names`")
     name_lines = table.value("name_line", default=1)
     name_lines = tuple(name_lines) if isinstance(name_lines, list) else (name_lines,)
-    unit_line = _read_integer(table, "unit_line")
+    unit_line = _line_count(table, "unit_line")
     for key, lines in (("name_line", name_lines), ("unit_line", (unit_line,))):
         first_line = 1 if key == "name_line" else 0
         if not lines or not all(isinstance(line, int) and line >= first_line for line in lines):
             table.refuse(key, f"needs numbers of lines of the header, from {first_line}; got {table.value(key)!r}")
         if table.has(key) and max(lines) > (header_lines or 0):
             table.refuse(key, f"is {max(lines)}, but `header_lines` is {header_lines or 'missing'}")
-    variable, value, unit = (_text(table, f"{what}_column") for what in ("variable", "value", "unit"))
+    comment = table.value("comment")
+    if comment is not None and not isinstance(comment, str):
+        table.refuse("comment", f"needs text, which may be empty; got {comment!r}")
+    variable, value, unit = (table.optional_text(f"{what}_column") or "" for what in ("variable", "value", "unit"))
     if bool(variable) != bool(value) or (unit and not variable):
         table.refuse("variable_column", "and value_column go together; a unit_column needs both")
     return TextForm(
         _delimiter(table),
-        _read_choice(table, "decimal", (".", ",")),
+        table.optional_text("decimal", among=(".", ",")),
         _encoding(table),
-        table.value("comment") if _is_text(table, "comment") else None,
-        _read_integer(table, "skip_lines"),
+        comment,
+        _line_count(table, "skip_lines"),
         header_lines,
         name_lines,
         unit_line,
         names,
         table.texts("time_column", default=()),
-        _time_format(table),
-        _text(table, "station"),
+        table.run_check("time_format", lambda: check_format(table.text("time_format")))
+        if table.has("time_format")
+        else None,
+        table.optional_text("station") or "",
         variable,
         value,
         unit,
-        _text(table, "flag_column"),
+        table.optional_text("flag_column") or "",
         _flags(table),
     )
 
 
-def _text(table: TomlTable, key: str) -> str:
-    return table.text(key) if table.has(key) else ""
-
-
-def _is_text(table: TomlTable, key: str) -> bool:
-    if table.has(key) and not isinstance(table.value(key), str):
-        table.refuse(key, f"needs text, which may be empty; got {table.value(key)!r}")
-    return table.has(key)
-
-
-def _read_integer(table: TomlTable, key: str) -> int:
-    number = table.number(key, default=0, minimum=0, maximum=1000)
-    if number != int(number):
-        table.refuse(key, f"needs a whole number; got {number!r}")
-    return int(number)
-
-
-def _read_choice(table: TomlTable, key: str, choices: tuple[str, ...]) -> str | None:
-    return table.text(key, among=choices) if table.has(key) else None
+def _line_count(table: TomlTable, key: str) -> int:
+    return table.integer(key, default=0, minimum=0, maximum=1000)
 
 
 def _delimiter(table: TomlTable) -> str | None:
@@ -569,17 +527,8 @@ def _encoding(table: TomlTable) -> str | None:
     return name
 
 
-def _time_format(table: TomlTable) -> str | None:
-    if not table.has("time_format"):
-        return None
-    return table.run_check("time_format", lambda: check_format(table.text("time_format")))
-
-
 def _flags(table: TomlTable) -> tuple[tuple[str, int], ...]:
-    if not table.has("flags"):
-        return ()
-    inner = TomlTable(table.value("flags"), f"{table.path}.flags", file=table.file)
-    flags = []
+    inner, flags = table.table("flags"), []
     for text in inner.names():
         if inner.value(text) not in QARTOD or isinstance(inner.value(text), bool):
             inner.refuse(
@@ -587,3 +536,84 @@ def _flags(table: TomlTable) -> tuple[tuple[str, int], ...]:
             )
         flags.append((text, int(inner.value(text))))
     return tuple(flags)
+
+
+@dataclass(frozen=True)
+class DeploymentVersion:
+    """A deployment, and the first spool record that it reads."""
+
+    first: int
+    text: str
+    path: Path
+    """File that it was read from."""
+
+    @property
+    def deployment(self) -> Deployment:
+        return _parse_text(self.text, self.path)
+
+
+@lru_cache(maxsize=16)
+def _parse_text(text: str, path: Path) -> Deployment:
+    return from_mapping(tomllib.loads(text), file=path.name, path=path)
+
+
+def read_versions(folder: Path) -> list[DeploymentVersion]:
+    """Return the deployments of a stream, in the order of the records that they read.
+
+    Raises
+    ------
+    hypergrid.core.errors.DamagedArchive
+        One is damaged, and so is its spare.
+    """
+    versions = []
+    for path in list_written_twice(folder):
+        content = read_either(path)
+        versions.append(DeploymentVersion(int(path.stem.partition("-")[2]), content["text"], Path(content["path"])))
+    return versions
+
+
+def deploy(folder: Path, path: Path, *, first: int, check: Callable[[Deployment], None] = lambda _: None) -> bool:
+    """Use a deployment file from record `first` on; return whether it is a new one.
+
+    It is on disk when this returns; `first` must lie beyond all records of planned batches.
+
+    Parameters
+    ----------
+    check
+        Raises if the deployment is not acceptable.
+
+    Raises
+    ------
+    InvalidDeployment, NotFound
+        As `ingest.deployment.deployment_file.load`.
+    """
+    described, text = load_with_text(path)
+    check(described)
+    before = read_versions(folder)
+    # An unchanged file needs no new version.
+    if before and before[-1].text == text:
+        return False
+    folder.mkdir(parents=True, exist_ok=True)
+    write_twice(folder / f"from-{first:016d}.json", {"text": text, "path": str(path.resolve())})
+    return True
+
+
+def version_at(versions: list[DeploymentVersion], seq: int) -> Deployment:
+    """Return the deployment that reads a record.
+
+    Raises
+    ------
+    NotFound
+        The stream has no deployment.
+    """
+    # The first version also reads the records before it.
+    earlier_versions = [version for version in versions if version.first <= seq] or versions[:1]
+    if not earlier_versions:
+        raise NotFound("the stream of this archive has no deployment yet; give --deployment FILE")
+    return earlier_versions[-1].deployment
+
+
+def split_by_version(versions: list[DeploymentVersion], after: int, upto: int) -> list[tuple[int, int, Deployment]]:
+    """Split the records with after < seq <= upto into spans (after, upto), each with its deployment."""
+    cuts = sorted({after, upto, *(version.first - 1 for version in versions if after < version.first - 1 < upto)})
+    return [(start, stop, version_at(versions, stop)) for start, stop in zip(cuts[:-1], cuts[1:], strict=True)]

@@ -84,9 +84,9 @@ class Parameters:
         hypergrid.core.errors.InvalidDeployment
             A key is unknown, missing or out of bounds; the message names it.
         """
-        given = {each.name: _read(table, each, getattr(base or cls(), each.name)) for each in fields(cls)}
-        table.finish()
-        made = cls(**given)
+        made = cls(
+            **table.finish({each.name: _read(table, each, getattr(base or cls(), each.name)) for each in fields(cls)})
+        )
         made.check(table)
         return made
 

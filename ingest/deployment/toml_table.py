@@ -24,6 +24,7 @@ class TomlTable:
         if not isinstance(content, Mapping):
             self.refuse("", f"needs a table; got {content!r}")
         self._content: Mapping[str, Any] = content
+        self._base = f"{path}." if path else ""
         self._known: set[str] = set()
 
     def refuse(self, key: str, what: str, *, cause: Exception | None = None) -> NoReturn:
@@ -69,6 +70,20 @@ class TomlTable:
             self.refuse(key, f"needs a number{bounds}; got {value!r}")
         return float(value)
 
+    def optional_text(self, key: str, *, among: Collection[str] | None = None) -> str | None:
+        """Return a non-empty text, None if the key is missing."""
+        return self.text(key, among=among) if self.has(key) else None
+
+    def switch(self, key: str, *, default: bool) -> bool:
+        """Return a boolean."""
+        value = self.value(key, default=default)
+        return value if isinstance(value, bool) else self.refuse(key, f"needs true or false; got {value!r}")
+
+    def integer(self, key: str, *, default: int, minimum: float, maximum: float = 1e300) -> int:
+        """Return a whole number between two bounds, both inclusive."""
+        number = self.number(key, default=default, minimum=minimum, maximum=maximum)
+        return int(number) if number == int(number) else self.refuse(key, f"needs a whole number; got {number!r}")
+
     def texts(self, key: str, *, default: tuple[str, ...]) -> tuple[str, ...]:
         """Return a list of texts; a single text becomes a list of one."""
         value = self.value(key, default=list(default))
@@ -78,13 +93,16 @@ class TomlTable:
             self.refuse(key, f"needs a list of texts; got {value!r}")
         return tuple(value)
 
+    def table(self, key: str) -> "TomlTable":
+        """Return a table; empty if the key is missing."""
+        return TomlTable(self.value(key, default={}), f"{self._base}{key}", file=self.file)
+
     def tables(self, key: str) -> list["TomlTable"]:
         """Return an array of tables; empty if the key is missing."""
         value = self.value(key, default=[])
         if not isinstance(value, list):
             self.refuse(key, f"needs [[{key}]], an array of tables; got {value!r}")
-        base = f"{self.path}." if self.path else ""
-        return [TomlTable(item, f"{base}{key}[{index}]", file=self.file) for index, item in enumerate(value)]
+        return [TomlTable(item, f"{self._base}{key}[{index}]", file=self.file) for index, item in enumerate(value)]
 
     def run_check(self, key: str, check: Callable[[], T]) -> T:
         """Return the result of `check`; an error is raised with the path of the key."""
@@ -100,11 +118,13 @@ class TomlTable:
         self._known.update(self._content)
         return list(self._content)
 
-    def finish(self) -> None:
-        """Refuse keys that were not read."""
+    def finish(self, made: T) -> T:
+        """Return what was made of the table; refuse keys that were not read."""
         for key in self._content:
             if key not in self._known:
-                self.refuse(key, f"is an unknown key{_hint(key, self._known)}. There are: {_listing(self._known)}")
+                listed = ", ".join(sorted(self._known))
+                self.refuse(key, f"is an unknown key{_hint(key, self._known)}. There are: {listed}")
+        return made
 
     def _require(self, key: str, default: object) -> object:
         value = self.value(key, default=default)
@@ -116,7 +136,3 @@ class TomlTable:
 def _hint(given: str, existing: Collection[str]) -> str:
     close = difflib.get_close_matches(given, sorted(existing), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _listing(names: Collection[str]) -> str:
-    return ", ".join(sorted(names))

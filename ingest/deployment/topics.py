@@ -182,9 +182,7 @@ def read_broker(table: TomlTable, *, folder: Path | None) -> Broker:
         table.refuse("password", f"does not belong here; name a `password_file`, or set {PASSWORD_KEY}")
 
     def file(key: str) -> Path | None:
-        if not table.has(key):
-            return None
-        return (folder or Path()) / table.text(key)
+        return (folder or Path()) / table.text(key) if table.has(key) else None
 
     broker = Broker(
         host,
@@ -193,16 +191,15 @@ def read_broker(table: TomlTable, *, folder: Path | None) -> Broker:
         file("ca_file"),
         file("certificate"),
         file("key"),
-        table.text("user") if table.has("user") else "",
+        table.optional_text("user") or "",
         file("password_file"),
-        table.text("client_id") if table.has("client_id") else "",
+        table.optional_text("client_id") or "",
     )
     if not tls and (broker.ca_file or broker.certificate or broker.key):
         table.refuse("url", f"is {broker.url}, which uses no TLS, but there are files for it; write mqtts://")
     if broker.key and not broker.certificate:
         table.refuse("key", "needs a certificate")
-    table.finish()
-    return broker
+    return table.finish(broker)
 
 
 def _address_of(table: TomlTable) -> tuple[str, int, bool]:

@@ -100,6 +100,11 @@ class ReadOptions:
     text: TextForm = TextForm()
     """Settings of delimited text."""
 
+    def divide_columns(self, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the columns to read and those to ignore, in order."""
+        wanted = tuple(name for name in names if self.columns is None or name in self.columns)
+        return wanted, tuple(name for name in names if name not in wanted)
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -182,10 +187,6 @@ class Parse(Protocol):
         ...
 
 
-def _never_matches(head: bytes, file: str) -> str | None:
-    return None
-
-
 @dataclass(frozen=True)
 class Format:
     """Format of text lines: one entry of the registry.
@@ -200,8 +201,9 @@ class Format:
     """Numeric columns if the format defines them; None if the header does."""
     layout: Callable[[bytes, str, ReadOptions], Layout]
     parse: Parse
-    sniff: Callable[[bytes, str], str | None] = _never_matches
+    sniff: Callable[[bytes, str], str | None] = lambda head, file: None
     """`sniff(head, file)`: reason to use this format, from a file's first bytes and name, or None."""
+    link: None = None
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,7 @@ class DocumentFormat:
     layout: Callable[[Path, ReadOptions], Layout]
     cut: Callable[[Path, Layout, int], list[int]]
     parse: Callable[[Path, Layout, int, int], Parsed]
-    sniff: Callable[[bytes, str], str | None] = _never_matches
+    sniff: Callable[[bytes, str], str | None] = lambda head, file: None
     columns: None = None
     link: Callable[[Sequence[Layout]], list[Layout]] | None = None
     """Set if files of a feed describe one another's columns: merges their metadata into all layouts."""

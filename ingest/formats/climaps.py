@@ -14,7 +14,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from ingest.formats import csv_fields, timestamps
+from hypergrid.core.readings import Station
+from ingest.formats import timestamps
 from ingest.formats.base import (
     FORMATS,
     BadRow,
@@ -26,7 +27,8 @@ from ingest.formats.base import (
     TextForm,
     Unreadable,
 )
-from ingest.formats.csv_lines import read_lines, show
+from ingest.formats.csv_lines import gather, integers, numbers, parse_number, read_table, show
+from ingest.formats.csv_sniffer import BYTE_ORDER_MARK
 from ingest.formats.file_metadata import ColumnMetadata, FileMetadata, column_of, station_at, usual_interval_s
 
 _TIME: Final = "Epoch"
@@ -43,13 +45,12 @@ _QUANTITIES: Final = {
     "VWC": ("soil_moisture", "1"),
     "Radiation": ("solar_radiation", "W m-2"),
 }
-_LISTED: Final = re.compile(r"^(\S+) (\S+) (\S+) (\S+) (\S+) (\S+) (\S+)$")
 _NO_POSITION: Final = -999.0
 
 
 def sniff(head: bytes, file: str) -> str | None:
     """Recognise the format by its header."""
-    first = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
+    first = head.removeprefix(BYTE_ORDER_MARK).partition(b"\n")[0]
     return "its header is 'Epoch' and columns named 'sensor / quantity'" if re.match(rb"Epoch,.* / ", first) else None
 
 
@@ -67,9 +68,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
         raise Unreadable(
             f"no header: a column {_TIME!r} and each name once are needed; got {', '.join(header)[:120]!r}"
         )
-    present = [name for name in header if name != _TIME]
-    wanted = tuple(name for name in present if options.columns is None or name in options.columns)
-    ignored = tuple(name for name in present if name not in wanted)
+    wanted, ignored = options.divide_columns([name for name in header if name != _TIME])
     stem = file.rsplit(".", 1)[0]
     match = _STATION.match(stem)
     # Missing values are written as nan.
@@ -96,12 +95,11 @@ def _column_metadata(name: str, interval_s: float) -> ColumnMetadata:
 
 def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     """Parse a chunk of whole lines, as defined by `ingest.formats.base.Format`."""
-    lines = read_lines(data, delimiter=",", fields=len(layout.header), quotes=False, last=last)
     types = {_TIME: pa.int64()} | dict.fromkeys(layout.columns, pa.float64())
-    table = csv_fields.read_columns(lines, layout, types, quotes=False)
-    time_ns = timestamps.from_epoch(csv_fields.integers(table, _TIME, lines), _TIME, lines)
-    values = {name: csv_fields.numbers(table, name, lines, layout.options.nodata) for name in layout.columns}
-    return csv_fields.gather((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values, lines)
+    lines, table = read_table(data, layout, types, last=last)
+    time_ns = timestamps.from_epoch(integers(table, _TIME, lines), _TIME, lines)
+    values = {name: numbers(table, name, lines, layout.options) for name in layout.columns}
+    return gather((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values, lines)
 
 
 FORMATS.add("climaps", Format("climaps", None, layout, parse, sniff))
@@ -114,26 +112,23 @@ def sniff_stations(head: bytes, file: str) -> str | None:
 
 def layout_stations(path: Path, options: ReadOptions) -> Layout:
     """Read the positions of the stations; the file has no readings."""
-    stations = []
-    for line in _station_lines(path):
-        match = _LISTED.match(line)
-        numbers = None if match is None else _numbers(match.groups()[4:])
-        if match is not None and numbers is not None:
-            # Unknown coordinates are listed as -999.
-            lat, lon, up = (float("nan") if number == _NO_POSITION else number for number in numbers)
-            stations.append(station_at(match[1], lon, lat, up, name=match[2]))
-    return Layout((), (), (), options, path.stem, 0, 0, FileMetadata(stations=tuple(stations), zone="UTC"))
+    stations = tuple(station for line in _station_lines(path) if (station := _station(line)) is not None)
+    return Layout((), (), (), options, path.stem, 0, 0, FileMetadata(stations=stations, zone="UTC"))
 
 
 def _station_lines(path: Path) -> list[str]:
     return [" ".join(line.split()) for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
 
 
-def _numbers(texts: tuple[str, ...]) -> tuple[float, ...] | None:
-    try:
-        return tuple(float(text) for text in texts)
-    except ValueError:
+def _station(line: str) -> Station | None:
+    """Return the station in a line of id, name, x, y, latitude, longitude and altitude; None if it has another form."""
+    words = line.split()
+    numbers = [number for word in words[4:] if (number := parse_number(word)) is not None]
+    if (len(words), len(numbers)) != (7, 3):
         return None
+    # Unknown coordinates are listed as -999.
+    lat, lon, up = (float("nan") if number == _NO_POSITION else number for number in numbers)
+    return station_at(words[0], lon, lat, up, name=words[1])
 
 
 def parse_stations(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
@@ -142,7 +137,7 @@ def parse_stations(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
     bad = tuple(
         BadRow(number, "", show(line.encode()), "no station: id, name, x, y, latitude, longitude, altitude are needed")
         for number, line in enumerate(lines, 1)
-        if line and not ((match := _LISTED.match(line)) and _numbers(match.groups()[4:]))
+        if line and _station(line) is None
     )
     return Parsed((), np.empty(0, np.int32), np.empty(0, np.int64), {}, bad, len(lines))
 

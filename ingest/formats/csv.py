@@ -15,14 +15,22 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidUnit
 from hypergrid.core.units import convert
-from ingest.formats import csv_fields, timestamps
+from ingest.formats import timestamps
 from ingest.formats.base import BLANKS, FORMATS, VALUE, Format, Layout, Parsed, ReadOptions, Unreadable
-from ingest.formats.csv_lines import Lines, read_lines, single_blanks
-from ingest.formats.csv_sniffer import Dialect, read_head
-from ingest.formats.encoding import UTF8, to_utf8
+from ingest.formats.csv_lines import (
+    LABEL,
+    Lines,
+    gather,
+    labels,
+    name_rows,
+    numbers,
+    parse_number,
+    read_table,
+    text_of,
+)
+from ingest.formats.csv_sniffer import UTF8, Dialect, read_head, to_utf8
 from ingest.formats.file_metadata import FileMetadata, column_of, unit_of, variable_name
-from ingest.formats.strptime import EPOCHS, ISO
-from ingest.formats.timestamps import SHARE, AmbiguousDates, fits
+from ingest.formats.timestamps import EPOCHS, ISO, SHARE, AmbiguousDates, fits
 
 QARTOD: Final = (("1", 1), ("2", 2), ("3", 3), ("4", 4), ("9", 9))
 """Default meaning of a flag column: QARTOD flags."""
@@ -42,12 +50,11 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     form = dialect.form
     special = {dialect.station_column, *form.time_columns, form.flag_column}
     if form.long:
-        special |= {form.variable_column, form.value_column, form.unit_column}
-        missing = sorted({form.variable_column, form.value_column, form.unit_column, form.flag_column} - {""})
-        missing = [name for name in missing if name not in dialect.header]
-        if missing:
+        roles = {form.variable_column, form.value_column, form.unit_column, form.flag_column} - {""}
+        if missing := sorted(roles - set(dialect.header)):
             listed = ", ".join(map(repr, missing))
             raise Unreadable(f"no header: columns {listed} are needed; it has {', '.join(dialect.header)[:120]!r}")
+        special |= roles
     present = [name for name in dialect.header if name not in special]
     if form.long:
         # Known only as far as the deployment lists the names in rows; the value column is not a variable.
@@ -104,17 +111,9 @@ def _columns_of_text(head: Dialect, options: ReadOptions) -> set[str]:
     text_columns = set()
     for name in head.header:
         cells = [cell for cell in head.cells(name) if cell and cell not in options.nodata]
-        if cells and not any(_is_number(cell, head.form.decimal or ".") for cell in cells):
+        if cells and all(parse_number(cell, head.form.decimal or ".") is None for cell in cells):
             text_columns.add(name)
     return text_columns
-
-
-def _is_number(text: str, decimal: str) -> bool:
-    try:
-        float(text.replace(decimal, "."))
-    except ValueError:
-        return False
-    return True
 
 
 def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
@@ -122,54 +121,32 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     options, form = layout.options, layout.options.text
     if form.encoding not in (None, UTF8):
         data = to_utf8(data, form.encoding or UTF8)
-    if form.delimiter == BLANKS:
-        data = single_blanks(data)
-    lines = read_lines(
-        data,
-        delimiter=csv_fields.separator(form),
-        fields=len(layout.header),
-        quotes=form.delimiter != BLANKS,
-        last=last,
-        comment=(form.comment or "").encode(),
-        repeated=layout.repeated,
-    )
     types: dict[str, pa.DataType] = dict.fromkeys(form.time_columns, pa.string())
-    labels = [name for name in (options.station_column, form.variable_column, form.unit_column, form.flag_column)
+    label_columns = [name for name in (options.station_column, form.variable_column, form.unit_column, form.flag_column)
               if name in layout.header]  # fmt: skip
     numeric = (form.value_column,) if form.long else layout.columns
-    types |= dict.fromkeys(labels, csv_fields.LABEL) | dict.fromkeys(numeric, pa.float64())
-    table = csv_fields.read_columns(lines, layout, types, quotes=form.delimiter != BLANKS)
+    types |= dict.fromkeys(label_columns, LABEL) | dict.fromkeys(numeric, pa.float64())
+    lines, table = read_table(data, layout, types, last=last, quotes=form.delimiter != BLANKS)
     stations: tuple[str, ...] = (layout.station,)
     code = np.zeros(len(lines.number), np.int32)
     if options.station_column in layout.header:
-        stations, code = csv_fields.labels(table, options.station_column, lines)
+        stations, code = labels(table, options.station_column, lines)
     names: tuple[str, ...] = ()
     name_code = code
     if form.long:
-        names, name_code = csv_fields.labels(table, form.variable_column, lines, what="variable")
+        names, name_code = labels(table, form.variable_column, lines, what="variable")
     # Repeated local times are resolved per sensor: by station and, in long tables, by variable.
     group = code.astype(np.int64) * max(1, len(names)) + (name_code if form.long else 0)
-    time_ns = timestamps.from_text(
-        _stamps(table, form.time_columns), timestamps.timestamp_format_of(options), lines, group=group
-    )
-    values = {
-        name: csv_fields.numbers(table, name, lines, options.nodata, decimal=form.decimal or ".") for name in numeric
-    }
+    texts = [text_of(table, column) for column in form.time_columns]
+    stamps = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, " ")
+    time_ns = timestamps.from_text(stamps, options, lines, group=group)
+    values = {name: numbers(table, name, lines, options) for name in numeric}
     flags = _flags(table, layout, lines)
     if not form.long:
-        return csv_fields.gather(stations, code, time_ns, values, lines, flags=flags)
+        return gather(stations, code, time_ns, values, lines, flags=flags)
     value = _convert_to_wanted_units(table, layout, values[form.value_column], names, name_code, lines)
-    return _drop_unmapped(
-        layout,
-        csv_fields.gather(stations, code, time_ns, {VALUE: value}, lines, flags=flags),
-        names,
-        name_code[lines.is_sound],
-    )
-
-
-def _stamps(table: pa.Table, columns: tuple[str, ...]) -> pa.Array:
-    texts = [csv_fields.text_of(table, column) for column in columns]
-    return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, " ")
+    parsed = gather(stations, code, time_ns, {VALUE: value}, lines, flags=flags)
+    return name_rows(parsed, names, name_code[lines.is_sound], options.columns)
 
 
 def _flags(table: pa.Table, layout: Layout, lines: Lines) -> NDArray[np.uint8] | None:
@@ -178,7 +155,7 @@ def _flags(table: pa.Table, layout: Layout, lines: Lines) -> NDArray[np.uint8] |
     if form.flag_column not in layout.header:
         return None
     known = dict(form.flags or QARTOD)
-    texts, code = csv_fields.labels(table, form.flag_column, lines, what=None)
+    texts, code = labels(table, form.flag_column, lines, what=None)
     numbers = np.array([known.get(text, 0) for text in texts] or [0], np.uint8)
     # An empty flag means that the value was not evaluated.
     numbers[[index for index, text in enumerate(texts) if not text and text not in known]] = 2
@@ -202,7 +179,7 @@ def _convert_to_wanted_units(
     if form.unit_column not in layout.header or not form.targets:
         return value
     targets = dict(form.targets)
-    units, code = csv_fields.labels(table, form.unit_column, lines, what=None)
+    units, code = labels(table, form.unit_column, lines, what=None)
     converted = value.copy()
     pairs, member = np.unique(name_code.astype(np.int64) * len(units) + code, return_inverse=True)
     for index, pair in enumerate(pairs.tolist()):
@@ -214,21 +191,6 @@ def _convert_to_wanted_units(
             except InvalidUnit as error:
                 lines.refuse(rows, form.unit_column, f"{WRONG_UNIT}: {name}: {error}")
     return converted
-
-
-def _drop_unmapped(layout: Layout, parsed: Parsed, names: tuple[str, ...], name_code: NDArray[np.int32]) -> Parsed:
-    """Keep the rows of mapped variables, and record the others as unmapped."""
-    columns = layout.options.columns
-    unmapped = () if columns is None else tuple(sorted({names[i] for i in np.unique(name_code)} - set(columns)))
-    if unmapped:
-        kept = ~np.isin(name_code, [index for index, name in enumerate(names) if name in unmapped])
-        name_code = name_code[kept]
-        stations, code = csv_fields.compact_codes(parsed.stations, parsed.code[kept])
-        values = {VALUE: parsed.values[VALUE][kept]}
-        flags = None if parsed.flags is None else parsed.flags[kept]
-        parsed = Parsed(stations, code, parsed.time_ns[kept], values, parsed.bad, parsed.lines, flags=flags)
-    present, name_code = csv_fields.compact_codes(names, name_code)
-    return replace(parsed, names=present, name_code=name_code, unmapped=unmapped)
 
 
 def sniff(head: bytes, file: str) -> str | None:

@@ -1,15 +1,25 @@
-"""Splitting of a chunk into well-formed lines, without parsing their fields."""
+"""Splitting of a chunk of text into well-formed lines, and parsing of their fields with pyarrow.
+
+pyarrow converts a whole chunk or nothing. A chunk is therefore first read as numbers (the fast path, about 70 MB/s on
+one core); if that fails, it is read as text, invalid numbers are found by a pattern, and the rest is converted (the
+careful path, still by column and never by line).
+"""
 
 import csv
+import io
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
 from numpy.typing import NDArray
 
-from ingest.formats.base import TEXT_MOST, BadRow
+from ingest.formats.base import BLANKS, LARGEST, TEXT_MOST, TOO_LARGE, BadRow, Layout, Parsed, ReadOptions, TextForm
 
 WRONG_COUNT: Final = "wrong number of fields"
 CUT_OFF: Final = "cut off"
@@ -45,13 +55,17 @@ class Lines:
     """Lines that were not refused, shape (n,)."""
     bad: list[BadRow] = field(default_factory=list)
 
-    def refuse(self, mask: NDArray[np.bool_], column: str, reason: str | Callable[[int], str]) -> None:
-        """Refuse the lines of `mask` [shape (n,)] for `reason`, given as text or by row."""
-        for row in np.flatnonzero(mask & self.is_sound).tolist():
+    def refuse(
+        self, rows: NDArray[np.bool_] | NDArray[np.intp] | list[int], column: str, reason: str | Callable[[int], str]
+    ) -> None:
+        """Refuse lines, by mask [shape (n,)] or by index, for `reason`, given as text or by row."""
+        chosen = np.zeros(len(self.is_sound), bool)
+        chosen[rows] = True
+        for row in np.flatnonzero(chosen & self.is_sound).tolist():
             text = show(self.source[self.starts[row] : self.stops[row]])
             why = reason if isinstance(reason, str) else reason(row)
             self.bad.append(BadRow(int(self.number[row]), column, text, why))
-        self.is_sound &= ~mask
+        self.is_sound &= ~chosen
 
     def refused(self) -> tuple[BadRow, ...]:
         """Return the refused lines in order."""
@@ -71,29 +85,40 @@ def show(text: bytes) -> str:
     return decoded[:TEXT_MOST]
 
 
-def read_lines(
-    source: bytes,
-    *,
-    delimiter: str,
-    fields: int,
-    quotes: bool,
-    last: bool,
-    comment: bytes = b"",
-    repeated: bytes = b"",
-) -> Lines:
-    """Return the lines of a chunk that have `fields` fields; blank lines are skipped.
+def is_utf8(text: bytes) -> bool:
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def read_table(
+    data: bytes, layout: Layout, types: Mapping[str, pa.DataType], *, last: bool, quotes: bool = False
+) -> tuple[Lines, pa.Table]:
+    """Return the well-formed lines of a chunk, and their columns of `types`; errors as in `read_columns`.
 
     Parameters
     ----------
-    source
+    data
         Whole lines; only the last one of the file may lack its newline.
-    delimiter, quotes
-        Field delimiter, and whether double quotes may enclose a field.
     last
         The chunk ends at the end of its file: a last line that is too short and has no newline was cut off.
-    comment, repeated
-        Prefix of comment lines, and a whole line, which are skipped like blank ones; empty: none.
+    quotes
+        Whether double quotes may enclose a field.
     """
+    lines = read_lines(
+        single_blanks(data) if layout.options.text.delimiter == BLANKS else data, layout, quotes=quotes, last=last
+    )
+    return lines, read_columns(lines, layout, types, quotes=quotes)
+
+
+def read_lines(source: bytes, layout: Layout, *, quotes: bool, last: bool) -> Lines:
+    """Return the lines of a chunk with a field for each column of the layout; blank lines and comments are skipped.
+
+    Parameters are those of `read_table`.
+    """
+    delimiter, fields = separator(layout.options.text), len(layout.header)
     if b"\r" in source:
         source = source.replace(b"\r\n", b"\n")
         if b"\r" in source:
@@ -107,24 +132,20 @@ def read_lines(
     starts = np.concatenate([np.zeros(min(1, len(stops)), np.int64), stops[:-1] + 1])
     delimiters = np.flatnonzero(octets == ord(delimiter))
     field_counts = np.searchsorted(delimiters, stops) - np.searchsorted(delimiters, starts) + 1
-    lines = Lines(source, b"", starts, stops, np.arange(1, len(starts) + 1), len(starts), np.ones(len(starts), bool))
-
-    blank = stops == starts
-    if delimiter != "\t" and (field_counts == 1).any():
+    lines = Lines(source, b"", starts, stops, np.arange(1, len(starts) + 1), len(starts), stops != starts)
+    if delimiter != "\t":
         # Rarely more than a few lines: those with one field, which may consist of blanks.
-        for row in np.flatnonzero((field_counts == 1) & ~blank).tolist():
-            blank[row] = not source[starts[row] : stops[row]].strip()
-    for text, whole in ((comment, False), (repeated, True)):
+        for row in np.flatnonzero((field_counts == 1) & lines.is_sound).tolist():
+            lines.is_sound[row] = bool(source[starts[row] : stops[row]].strip())
+    for text, whole in (((layout.options.text.comment or "").encode(), False), (layout.repeated, True)):
         if text and text in source:
-            blank |= _lines_beginning_with(lines, octets, text, whole=whole)
-    lines.is_sound &= ~blank
+            lines.is_sound[_lines_beginning_with(lines, octets, text, whole=whole)] = False
     _refuse_bytes(lines, octets)
     if quotes and b'"' in source:
         _count_quoted(lines, delimiter, field_counts)
     wrong = field_counts != fields
     if last and open_end and wrong[-1] and field_counts[-1] < fields:
-        reason = f"{CUT_OFF}: the file ends after {field_counts[-1]} of {fields} fields"
-        lines.refuse(_only(len(wrong), len(wrong) - 1), "", reason)
+        lines.refuse([len(wrong) - 1], "", f"{CUT_OFF}: the file ends after {field_counts[-1]} of {fields} fields")
     lines.refuse(wrong, "", lambda row: f"{WRONG_COUNT}: {fields} needed, {field_counts[row]} found")
     return _left(lines, octets, open_end=open_end)
 
@@ -138,40 +159,26 @@ def _part_at_returns(source: bytes, delimiter: bytes, fields: int) -> bytes:
     return b"\n".join(lines)
 
 
-def _lines_beginning_with(lines: Lines, octets: NDArray[np.uint8], text: bytes, *, whole: bool) -> NDArray[np.bool_]:
-    """Return which lines begin with a text or, if `whole`, are equal to it."""
+def _lines_beginning_with(lines: Lines, octets: NDArray[np.uint8], text: bytes, *, whole: bool) -> NDArray[np.intp]:
+    """Return the indices of lines that begin with a text or, if `whole`, are equal to it."""
     length = lines.stops - lines.starts
-    mask = length == len(text) if whole else length >= len(text)
-    rows = np.flatnonzero(mask)
+    rows = np.flatnonzero(length == len(text) if whole else length >= len(text))
     for offset, byte in enumerate(text):
         rows = rows[octets[lines.starts[rows] + offset] == byte]
-    mask[:] = False
-    mask[rows] = True
-    return mask
+    return rows
 
 
 def _refuse_bytes(lines: Lines, octets: NDArray[np.uint8]) -> None:
     """Refuse lines with bytes that are invalid in text."""
-    source, size = lines.source, len(lines.starts)
-
-    def having(byte: int) -> NDArray[np.bool_]:
-        mask = np.zeros(size, bool)
-        mask[np.searchsorted(lines.stops, np.flatnonzero(octets == byte))] = True
-        return mask
-
-    if b"\0" in source:
-        lines.refuse(having(0), "", f"{BINARY}: a NUL byte")
-    if b"\r" in source:
-        lines.refuse(having(ord("\r")), "", f"{BINARY}: a carriage return inside a line")
+    source = lines.source
+    for byte, what in ((b"\0", "a NUL byte"), (b"\r", "a carriage return inside a line")):
+        if byte in source:
+            rows = np.searchsorted(lines.stops, np.flatnonzero(octets == ord(byte)))
+            lines.refuse(rows, "", f"{BINARY}: {what}")
     if not source.isascii():
-        foreign = np.zeros(size, bool)
         # Only lines with non-ASCII bytes are decoded.
-        suspects = np.unique(np.searchsorted(lines.stops, np.flatnonzero(octets >= 0x80)))
-        for row in suspects.tolist():
-            try:
-                source[lines.starts[row] : lines.stops[row]].decode("utf-8")
-            except UnicodeDecodeError:
-                foreign[row] = True
+        suspects = np.unique(np.searchsorted(lines.stops, np.flatnonzero(octets >= 0x80))).tolist()
+        foreign = [row for row in suspects if not is_utf8(source[lines.starts[row] : lines.stops[row]])]
         lines.refuse(foreign, "", INVALID_UTF8)
 
 
@@ -180,18 +187,10 @@ def _count_quoted(lines: Lines, delimiter: str, field_counts: NDArray[np.int64])
     # Quotes may hide a delimiter; only lines with quotes go through the slow csv reader.
     quotes = np.flatnonzero(np.frombuffer(lines.source, np.uint8) == ord('"'))
     rows, number = np.unique(np.searchsorted(lines.stops, quotes), return_counts=True)
-    odd = np.zeros(len(field_counts), bool)
-    odd[rows[number % 2 == 1]] = True
-    lines.refuse(odd, "", f"{WRONG_COUNT}: a quote that is not closed on its line")
+    lines.refuse(rows[number % 2 == 1], "", f"{WRONG_COUNT}: a quote that is not closed on its line")
     for row in rows[lines.is_sound[rows]].tolist():
         text = lines.source[lines.starts[row] : lines.stops[row]].decode("utf-8")
         field_counts[row] = len(next(csv.reader([text], delimiter=delimiter)))
-
-
-def _only(size: int, row: int) -> NDArray[np.bool_]:
-    mask = np.zeros(size, bool)
-    mask[row] = True
-    return mask
 
 
 def _left(lines: Lines, octets: NDArray[np.uint8], *, open_end: bool) -> Lines:
@@ -204,3 +203,192 @@ def _left(lines: Lines, octets: NDArray[np.uint8], *, open_end: bool) -> Lines:
     kept = lines.is_sound
     starts, stops, number = lines.starts[kept], lines.stops[kept], lines.number[kept]
     return Lines(lines.source, data, starts, stops, number, lines.count, np.ones(len(number), bool), lines.bad)
+
+
+BAD_NUMBER: Final = "bad number"
+
+_NUMBER: Final = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf(inity)?)$"
+_NAN: Final = r"(?i)^[+-]?nan$"
+_INTEGER: Final = r"^[+-]?\d{1,18}$"
+LABEL: Final = pa.dictionary(pa.int32(), pa.string())
+"""Type of a column of names."""
+
+
+def read_columns(lines: Lines, layout: Layout, types: Mapping[str, pa.DataType], *, quotes: bool) -> pa.Table:
+    """Return the columns of `types`; all as text if any field does not convert.
+
+    Raises
+    ------
+    RuntimeError
+        pyarrow saw other rows than `read_lines` did: an internal error, independent of the file.
+    """
+    try:
+        table = _read(lines, layout, types, quotes=quotes)
+        # An empty integer cell becomes null instead of failing.
+        converted = not any(pa.types.is_integer(kind) and table[name].null_count for name, kind in types.items())
+    except pa.ArrowInvalid:
+        converted = False
+    if not converted:
+        table = _read(lines, layout, dict.fromkeys(types, pa.string()), quotes=quotes)
+    if table.num_rows != len(lines.number):
+        raise RuntimeError(
+            f"{len(lines.number)} lines were found and {table.num_rows} rows read; the parser needs a repair"
+        )
+    return table
+
+
+def _read(lines: Lines, layout: Layout, types: Mapping[str, pa.DataType], *, quotes: bool) -> pa.Table:
+    if not len(lines.number):
+        return pa.schema(list(types.items())).empty_table()
+    return pa.csv.read_csv(
+        io.BytesIO(lines.data),
+        read_options=pa.csv.ReadOptions(column_names=list(layout.header), block_size=len(lines.data) + 1),
+        parse_options=pa.csv.ParseOptions(
+            delimiter=separator(layout.options.text), quote_char='"' if quotes else False, ignore_empty_lines=True
+        ),
+        convert_options=pa.csv.ConvertOptions(
+            column_types=dict(types),
+            include_columns=list(types),
+            null_values=[*layout.options.nodata, ""],
+            strings_can_be_null=False,
+            decimal_point=layout.options.text.decimal or ".",
+        ),
+    )
+
+
+def separator(form: TextForm) -> str:
+    """Return the delimiter for pyarrow; runs of blanks must already be reduced to one."""
+    return " " if form.delimiter == BLANKS else form.delimiter or ","
+
+
+def numbers(table: pa.Table, column: str, lines: Lines, options: ReadOptions) -> NDArray[np.float64]:
+    """Return a column as numbers, shape (n,), NaN for missing values; refuse lines without a finite number."""
+    array, decimal = _join_chunks(table[column]), options.text.decimal or "."
+    if pa.types.is_string(array.type):
+        array = _parse_carefully(array, column, lines, options.nodata, decimal)
+    values = array.to_numpy(zero_copy_only=False)
+    if np.isinf(values).any():
+        lines.refuse(np.isinf(values), column, f"{BAD_NUMBER}: infinite")
+    for number in numeric_texts(options.nodata, decimal):
+        # A station may write -999 as -999.000, so nodata is compared by value, too.
+        if (values == number).any():
+            values = np.where(values == number, np.nan, values)
+    beyond = np.isfinite(values) & (np.abs(values) > LARGEST)
+    if beyond.any():
+        lines.refuse(beyond, column, TOO_LARGE)
+    return values
+
+
+def _parse_carefully(text: pa.Array, column: str, lines: Lines, nodata: tuple[str, ...], decimal: str) -> pa.Array:
+    text = pc.utf8_trim_whitespace(text)
+    nothing = pc.or_(pc.is_in(text, pa.array([*nodata, ""], pa.string())), pc.match_substring_regex(text, _NAN))
+    usable = pc.match_substring_regex(text, _NUMBER if decimal == "." else _NUMBER.replace("\\.", ","))
+    wrong = pc.invert(pc.or_(usable, nothing)).to_numpy(zero_copy_only=False)
+    lines.refuse(wrong, column, lambda row: f"{BAD_NUMBER}: {_quoted(text, row)} in {column}")
+    digits = pc.utf8_ltrim(pc.if_else(pc.and_(usable, pc.invert(nothing)), text, None), characters="+")
+    if decimal != ".":
+        digits = pc.replace_substring(digits, decimal, ".")
+    return digits.cast(pa.float64())
+
+
+def integers(table: pa.Table, column: str, lines: Lines) -> NDArray[np.int64]:
+    """Return a column as integers, shape (n,); refuse lines without one."""
+    array = _join_chunks(table[column])
+    if pa.types.is_string(array.type):
+        text = pc.utf8_trim_whitespace(array)
+        usable = pc.match_substring_regex(text, _INTEGER)
+        wrong = pc.invert(usable).to_numpy(zero_copy_only=False)
+        lines.refuse(
+            wrong, column, lambda row: f"{BAD_NUMBER}: {_quoted(text, row)} in {column}, which needs an integer"
+        )
+        array = pc.utf8_ltrim(pc.if_else(usable, text, "0"), characters="+").cast(pa.int64())
+    return array.to_numpy(zero_copy_only=False)
+
+
+def labels(
+    table: pa.Table, column: str, lines: Lines, *, what: str | None = "station"
+) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    """Return the distinct names in a column and each row's index; refuse empty ones.
+
+    `what` describes the content for the reason; None: the column may be empty.
+    """
+    array = _join_chunks(table[column])
+    if not pa.types.is_dictionary(array.type):
+        array = array.dictionary_encode()
+    names = tuple(name.strip() for name in array.dictionary.to_pylist())
+    code = array.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+    empty = [index for index, name in enumerate(names) if not name]
+    if empty and what is not None:
+        lines.refuse(np.isin(code, empty), column, f"no {what}: the column {column} is empty")
+    return names, code
+
+
+def _join_chunks(column: pa.ChunkedArray) -> pa.Array:
+    joined = column.combine_chunks()
+    # combine_chunks of a column without rows stays chunked in some versions of pyarrow.
+    return joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks or [pa.array([], column.type)])
+
+
+def text_of(table: pa.Table, column: str) -> pa.Array:
+    return _join_chunks(table[column])
+
+
+def gather(
+    stations: tuple[str, ...],
+    code: NDArray[np.int32],
+    time_ns: NDArray[np.int64],
+    values: Mapping[str, NDArray[np.float64]],
+    lines: Lines,
+    *,
+    flags: NDArray[np.uint8] | None = None,
+) -> Parsed:
+    """Return the rows that were not refused, with the distinct stations that they have."""
+    kept, number = lines.is_sound, lines.number
+    if not kept.all():
+        number = number[kept]
+        code, time_ns = code[kept], time_ns[kept]
+        values = {name: column[kept] for name, column in values.items()}
+        flags = flags if flags is None else flags[kept]
+    names, code = compact_codes(stations, code)
+    return Parsed(names, code, time_ns, values, lines.refused(), lines.count, flags=flags, line=number)
+
+
+def name_rows(
+    parsed: Parsed, names: tuple[str, ...], name_code: NDArray[np.int32], columns: tuple[str, ...] | None
+) -> Parsed:
+    """Name the variables of long rows; rows of names that are not among `columns`, if given, are dropped."""
+    unmapped = tuple(sorted({names[i] for i in np.unique(name_code)} - set(names if columns is None else columns)))
+    if unmapped:
+        kept = ~np.isin(name_code, [index for index, name in enumerate(names) if name in unmapped])
+        stations, code = compact_codes(parsed.stations, parsed.code[kept])
+        rows = {key: each[kept] for key in ("time_ns", "flags", "line") if (each := getattr(parsed, key)) is not None}
+        values = {name: column[kept] for name, column in parsed.values.items()}
+        parsed, name_code = replace(parsed, stations=stations, code=code, values=values, **rows), name_code[kept]
+    present, name_code = compact_codes(names, name_code)
+    return replace(parsed, names=present, name_code=name_code, unmapped=unmapped)
+
+
+def compact_codes(names: tuple[str, ...], code: NDArray[np.int32]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    """Return the distinct names that are used, and the code as an index into them."""
+    present = np.unique(code)
+    new_codes = {name: number for number, name in enumerate(dict.fromkeys(names[index] for index in present.tolist()))}
+    recoding = np.array([new_codes.get(name, 0) for name in names] or [0], np.int32)
+    return tuple(new_codes), recoding[code]
+
+
+@lru_cache(maxsize=64)
+def numeric_texts(texts: tuple[str, ...], decimal: str = ".") -> frozenset[float]:
+    """Return the finite numbers among some texts."""
+    numbers = (parse_number(text, decimal) for text in texts)
+    return frozenset(number for number in numbers if number is not None and np.isfinite(number))
+
+
+def parse_number(text: str, decimal: str = ".") -> float | None:
+    try:
+        return float(text.replace(decimal, "."))
+    except ValueError:
+        return None
+
+
+def _quoted(text: pa.Array, row: int) -> str:
+    return repr(text[row].as_py()[:40])

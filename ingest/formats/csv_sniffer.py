@@ -1,13 +1,18 @@
 """Inference of a text table's form from its beginning: delimiter, header and roles of columns."""
 
+import codecs
 import csv
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from charset_normalizer import from_bytes
+
 from ingest.formats.base import BLANKS, ReadOptions, TextForm, Unreadable
-from ingest.formats.column_names import (
+from ingest.formats.csv_lines import is_utf8, parse_number
+from ingest.formats.file_metadata import (
     LONG_UNIT,
     LONG_VALUE,
     LONG_VARIABLE,
@@ -17,8 +22,23 @@ from ingest.formats.column_names import (
     pattern_of,
     time_columns_among,
 )
-from ingest.formats.encoding import BYTE_ORDER_MARK, UTF8, encoding_of, to_utf8
 from ingest.formats.timestamps import SHARE, recognise_form
+
+UTF8: Final = "utf-8"
+BYTE_ORDER_MARK: Final = codecs.BOM_UTF8
+
+_WIDE_MARKS: Final = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_SINGLE_BYTE: Final = ["cp1252", "latin_1", "iso8859_15", "cp1250", "cp1251", "mac_roman", "cp850"]
+_MUCH: Final = 64
+"""Minimum number of non-ASCII bytes for a detection by their frequencies."""
+# A single line may be damaged.
+_LEAST_LINES: Final = 2
+"""Number of lines with invalid bytes that indicate another encoding."""
 
 DELIMITERS: Final = (",", ";", "\t", "|", BLANKS)
 """Candidate delimiters, in this order."""
@@ -91,7 +111,9 @@ def read_head(head: bytes, options: ReadOptions) -> Dialect:
     notes = [f"encoding {encoding}: {why}"] if why else []
     everything = _lines(head, encoding)
     lines = everything[form.skip_lines :]
-    comment = form.comment if form.comment is not None else _comment(lines)
+    # Only the first line counts, because a later one may be a row with a damaged first byte.
+    first = next((line.text for line in lines if line.text.strip()), "")
+    comment = form.comment if form.comment is not None else "#" * first.startswith("#")
     usable = [line for line in lines if line.text.strip() and not (comment and line.text.startswith(comment))]
     # The header may be in the last comment line, unless the deployment declares comments.
     may = usable if form.comment is not None else [line for line in lines if line.text.strip()]
@@ -149,12 +171,6 @@ def _lines(head: bytes, encoding: str) -> list[TextLine]:
         lines.append(TextLine(len(lines) + 1, raw, raw.decode(UTF8, errors="surrogateescape"), stop))
         offset = stop
     return lines
-
-
-def _comment(lines: Sequence[TextLine]) -> str:
-    # Only the first line counts, because a later one may be a row with a damaged first byte.
-    first = next((line.text for line in lines if line.text.strip()), "")
-    return "#" if first.startswith("#") else ""
 
 
 def _split(text: str, delimiter: str) -> list[str]:
@@ -245,7 +261,7 @@ def _header_by_content(usable: Sequence[TextLine], options: ReadOptions) -> _Hea
     for delimiter in (form.delimiter,) if form.delimiter else DELIMITERS:
         for line_index, line in enumerate(usable[:HEADER_WITHIN]):
             names = tuple(cell.strip() for cell in _split(line.text, delimiter))
-            if len(names) < 2 or any(_is_number(name) for name in names):
+            if len(names) < 2 or any(parse_number(name, ",") is not None for name in names):
                 continue
             below = [_split(row.text, delimiter) for row in usable[line_index + 1 : line_index + 100]]
             rows = [row for row in below if len(row) == len(names)]
@@ -294,12 +310,7 @@ def _name_columns(names: Sequence[str]) -> tuple[str, ...]:
         raise Unreadable("invalid UTF-8: in the header; set encoding")
     if any(letter < " " for letter in letters):
         raise Unreadable("binary: a control character in the header")
-    twice = (
-        sorted({name for name in column_names if column_names.count(name) > 1})
-        if len(set(column_names)) < len(column_names)
-        else []
-    )
-    if twice:
+    if twice := sorted(name for name, count in Counter(column_names).items() if count > 1):
         raise Unreadable(f"column named twice: {', '.join(twice)}")
     return column_names
 
@@ -359,14 +370,70 @@ def _long(form: TextForm, head: Dialect, options: ReadOptions) -> TextForm:
         return form
     # Names of variables are texts: a column of numbers does not hold them.
     texts = [text for text in head.cells(variable) if text]
-    if not texts or sum(map(_is_number, texts)) > (1 - SHARE) * len(texts):
+    if not texts or sum(parse_number(text, ",") is not None for text in texts) > (1 - SHARE) * len(texts):
         return form
     return replace(form, variable_column=variable, value_column=value, unit_column=form.unit_column or unit)
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text.replace(",", "."))
-    except ValueError:
+def wide_encoding(head: bytes) -> str | None:
+    """Return the encoding of text with two or four bytes per character; None for other text."""
+    for mark, name in _WIDE_MARKS:
+        if head.startswith(mark):
+            return name
+    sample = head[:4096]
+    if len(sample) >= 8 and b"\0" in sample:
+        even, odd = sample[0::2].count(0), sample[1::2].count(0)
+        # ASCII text in UTF-16 has a NUL in every second byte.
+        threshold = 0.9 * (len(sample) // 2)
+        for name, nul, other in (("utf-16-le", odd, even), ("utf-16-be", even, odd)):
+            if nul > threshold and not other:
+                return name
+    return None
+
+
+def has_lines(head: bytes, encoding: str | None) -> bool:
+    """Return whether the text can be split at newlines; otherwise it must be rewritten first."""
+    if wide_encoding(head) or (encoding is not None and not is_superset_of_ascii(encoding)):
         return False
-    return True
+    return b"\n" in head or b"\r" not in head
+
+
+def is_superset_of_ascii(encoding: str) -> bool:
+    """Return whether ASCII text has the same bytes in the encoding.
+
+    Raises
+    ------
+    LookupError
+        The encoding is unknown.
+    """
+    plain = "0Az,;\t|\n"
+    return plain.encode(encoding) == plain.encode("ascii")
+
+
+def encoding_of(head: bytes) -> tuple[str, str]:
+    """Return the encoding of text with lines, and the reason.
+
+    Text that is not UTF-8 has another encoding if a line of words, or several lines, have invalid bytes and no line
+    with non-ASCII bytes is valid UTF-8. A single row of numbers with invalid bytes is damage, which costs that row.
+    """
+    if head.startswith(BYTE_ORDER_MARK):
+        return UTF8, "its byte order mark"
+    foreign = [line for line in head.splitlines() if not line.isascii()]
+    wrong = [line for line in foreign if not is_utf8(line)]
+    if not wrong or len(wrong) < len(foreign) or (len(wrong) < _LEAST_LINES and _is_row(wrong[0])):
+        return UTF8, ""
+    text = b"\n".join(wrong)
+    # A few bytes, such as a degree sign and an umlaut, do not identify the encoding: the most common one is assumed.
+    much = sum(byte >= 0x80 for byte in text) >= _MUCH
+    best_match = from_bytes(text, cp_isolation=_SINGLE_BYTE, threshold=0.5).best() if much else None
+    name = best_match.encoding if best_match is not None else "cp1252"
+    return name, f"{len(wrong)} of its first lines are no UTF-8, and are text in {name}"
+
+
+def _is_row(line: bytes) -> bool:
+    return sum(chr(byte).isdigit() for byte in line) > sum(chr(byte).isalpha() for byte in line if byte < 0x80)
+
+
+def to_utf8(data: bytes, encoding: str) -> bytes:
+    """Convert text to UTF-8; bytes that are invalid in the encoding are kept, and are invalid UTF-8."""
+    return data.decode(encoding, errors="surrogateescape").encode(UTF8, errors="surrogateescape")

@@ -3,25 +3,21 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from ingest.formats import timestamps
-from ingest.formats.base import LARGEST, TOO_LARGE, VALUE, BadRow, Parsed, ReadOptions
-from ingest.formats.csv_fields import compact_codes
-from ingest.formats.csv_lines import Lines, show
-from ingest.formats.strptime import ISO
+from ingest.formats.base import LARGEST, TOO_LARGE, VALUE, BadRow, Parsed, ReadOptions, TextForm, Unreadable
+from ingest.formats.csv_lines import BAD_NUMBER, Lines, compact_codes, numeric_texts, show
+from ingest.formats.csv_sniffer import BYTE_ORDER_MARK
 
 BAD_JSON: Final = "bad JSON"
-BAD_NUMBER: Final = "bad number"
 DOCUMENT_MOST: Final = 64 << 20
 """Maximum size of a document that must be in memory as a whole [bytes]."""
-_EPOCH_UNITS: Final = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3))
 
 
 @dataclass
@@ -54,9 +50,7 @@ def build_parsed(
     """
     records = list(records)
     frame = _frame(records)
-    for row, record in enumerate(records):
-        if record.refused:
-            frame.refuse(_only(len(records), row), "", record.refused)
+    frame.refuse([row for row, record in enumerate(records) if record.refused], "", lambda row: records[row].refused)
     time_ns = _instants(records, [record.time for record in records], frame, options, "time")
     # An unreadable arrival is treated as unknown.
     quiet = _frame(records)
@@ -127,12 +121,6 @@ def _frame(records: list[DocumentRecord]) -> Lines:
     return Lines(source, b"", starts, stops, number, len(records), np.ones(len(records), bool))
 
 
-def _only(size: int, row: int) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    mask = np.zeros(size, bool)
-    mask[row] = True
-    return mask
-
-
 def _instants(
     records: list[DocumentRecord], given: list[object], frame: Lines, options: ReadOptions, column: str
 ) -> "np.ndarray[Any, np.dtype[np.int64]]":
@@ -153,10 +141,9 @@ def _instants(
     outside = known & ((instants_ns < timestamps.EARLIEST_NS) | (instants_ns >= timestamps.LATEST_NS))
     frame.refuse(outside, column, timestamps.OUT_OF_RANGE)
     if not known.all():
-        stamps = timestamps.TimestampFormat(options.timezone, ISO, column)
         # Texts keep the positions of their records, so that refusals apply to the right record.
         whole = pa.array([text or "1970-01-01T00:00:00Z" for text in texts], pa.string())
-        parsed_ns = timestamps.from_text(whole, stamps, frame)
+        parsed_ns = timestamps.from_text(whole, replace(options, time_column=column, text=TextForm()), frame)
         instants_ns = np.where(known, instants_ns, parsed_ns)
     return np.where(frame.is_sound, instants_ns, 0)
 
@@ -170,8 +157,7 @@ def _epoch_ns(time: object) -> int:
         return _NO_TIME
     try:
         number = float(time)
-        size = abs(number)
-        unit = next((unit for limit, unit in _EPOCH_UNITS if size < limit), 1)
+        unit = timestamps.epoch_unit_ns(abs(number))
         # Rounding to microseconds restores the decimals that a float64 of seconds holds.
         whole = int(time) * unit if isinstance(time, int) else round(number * unit / 1000) * 1000
     except (ValueError, OverflowError):
@@ -188,7 +174,7 @@ def number_of(value: object, nodata: tuple[str, ...]) -> float | str | None:
         return float("nan")
     # By exact type, because a bool is an int, too.
     if type(value) in (int, float) and abs(value) < LARGEST:  # type: ignore[arg-type]
-        return float("nan") if value in _numbers(nodata) else float(value)  # type: ignore[arg-type]
+        return float("nan") if value in numeric_texts(nodata) else float(value)  # type: ignore[arg-type]
     if isinstance(value, bool) or isinstance(value, list | Mapping):
         return None
     text = str(value).strip()
@@ -200,19 +186,9 @@ def number_of(value: object, nodata: tuple[str, ...]) -> float | str | None:
         return f"{BAD_NUMBER}: {text[:40]!r}"
     if np.isinf(number):
         return f"{BAD_NUMBER}: infinite"
-    if text in nodata or number in _numbers(nodata):
+    if text in nodata or number in numeric_texts(nodata):
         return float("nan")
     return TOO_LARGE if abs(number) > LARGEST else number
-
-
-@lru_cache(maxsize=64)
-def _numbers(texts: tuple[str, ...]) -> frozenset[float]:
-    """Return the numeric ones of the texts."""
-    numbers = set()
-    for text in texts:
-        with suppress(ValueError):
-            numbers.add(float(text))
-    return frozenset(numbers)
 
 
 def flatten(content: Mapping[str, Any], above: str = "", depth: int = 8) -> Iterator[tuple[str, object]]:
@@ -246,6 +222,23 @@ def loads(text: bytes) -> Any:  # noqa: ANN401 - any JSON value
     except UnicodeEncodeError as error:
         raise ValueError(f"half a character: {error.object[error.start : error.start + 1]!r}") from error
     return content
+
+
+def read_document(path: Path, advice: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the content of a JSON document.
+
+    Raises
+    ------
+    Unreadable
+        It is not JSON, or larger than `DOCUMENT_MOST`; the message ends with the advice.
+    """
+    size = path.stat().st_size
+    if size > DOCUMENT_MOST:
+        raise Unreadable(f"too large: {size} bytes in one JSON document, of at most {DOCUMENT_MOST}; {advice}")
+    try:
+        return loads(path.read_bytes().removeprefix(BYTE_ORDER_MARK))
+    except ValueError as error:
+        raise Unreadable(f"{BAD_JSON}: {error}") from error
 
 
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")

@@ -17,20 +17,26 @@ from typing import Any, Final
 
 from hypergrid.core.readings import Station
 from ingest.formats.base import FORMATS, DocumentFormat, Layout, Parsed, ReadOptions, Unreadable
-from ingest.formats.column_names import LONG_VALUE, LONG_VARIABLE, STATION, TIME, normalise_name
-from ingest.formats.csv_lines import show
+from ingest.formats.csv_lines import BAD_NUMBER, show
 from ingest.formats.document_records import (
     BAD_JSON,
-    BAD_NUMBER,
-    DOCUMENT_MOST,
     DocumentRecord,
     build_parsed,
     excerpt_of,
     flatten,
     loads,
     number_of,
+    read_document,
 )
-from ingest.formats.file_metadata import FileMetadata, station_at
+from ingest.formats.file_metadata import (
+    LONG_VALUE,
+    LONG_VARIABLE,
+    STATION,
+    TIME,
+    FileMetadata,
+    normalise_name,
+    station_at,
+)
 
 LINE_MOST_BYTES: Final = 1 << 20
 """Maximum length of a message [bytes]."""
@@ -118,15 +124,7 @@ def _may_be_message(line: bytes) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def _document(path: Path) -> list[Any]:
-    size = path.stat().st_size
-    if size > DOCUMENT_MOST:
-        raise Unreadable(
-            f"too large: {size} bytes in one JSON document, of at most {DOCUMENT_MOST}; write one message a line"
-        )
-    try:
-        content = loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
-    except ValueError as error:
-        raise Unreadable(f"{BAD_JSON}: {error}") from error
+    content = read_document(path, "write one message a line")
     return content if isinstance(content, list) else [content]
 
 
@@ -151,11 +149,7 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
     options = layout.options
     if not layout.detail:
         contents = _document(path)
-        records = []
-        for index, content in enumerate(contents):
-            record, _ = read_message(content, options)
-            record.line, record.text = index + 1, excerpt_of(content)
-            records.append(record)
+        records = [read_message(each, options, line, excerpt_of(each))[0] for line, each in enumerate(contents, 1)]
         return build_parsed(records, options, lines=len(contents))
     with path.open("rb") as stream:
         stream.seek(start)
@@ -167,12 +161,11 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
         text = line.lstrip(b"\xef\xbb\xbf").strip() if not index else line.strip()
         if not text:
             continue
+        shown = show(text).encode()
         try:
-            record, _ = read_message(loads(text), options)
+            records.append(read_message(loads(text), options, index + 1, shown)[0])
         except ValueError as error:
-            record = DocumentRecord(0, refused=f"{BAD_JSON}: {str(error)[:100]}")
-        record.line, record.text = index + 1, show(text).encode()
-        records.append(record)
+            records.append(DocumentRecord(index + 1, shown, refused=f"{BAD_JSON}: {str(error)[:100]}"))
     return build_parsed(records, options, lines=len(lines))
 
 
@@ -198,30 +191,35 @@ def parse_texts(
             records.append(DocumentRecord(number, show(text).encode(), refused=f"{BAD_JSON}: {str(error)[:100]}"))
             continue
         for message in content if isinstance(content, list) else [content]:
-            record, where = read_message(message, options)
+            shown = show(text).encode() if message is content else excerpt_of(message)
+            record, where = read_message(message, options, number, shown)
             if not record.station and station and isinstance(message, Mapping):
-                record, where = read_message({**message, options.station_column: station}, options)
-            record.line, record.text = number, show(text).encode() if message is content else excerpt_of(message)
+                record, where = read_message({**message, options.station_column: station}, options, number, shown)
             records.append(record)
             if where is not None and record.station and not record.refused:
                 places[record.station] = station_at(record.station, *where)
     return build_parsed(records, options, lines=lines, retimed=False), tuple(places.values())
 
 
-def read_message(content: object, options: ReadOptions) -> tuple[DocumentRecord, tuple[float, float, float] | None]:
+def read_message(
+    content: object, options: ReadOptions, line: int = 0, text: bytes = b""
+) -> tuple[DocumentRecord, tuple[float, float, float] | None]:
     """Return the record of a message, and the device's position [degrees, degrees, m] or None."""
     if not isinstance(content, Mapping):
-        return DocumentRecord(0, refused="no message: an object is needed"), None
+        return DocumentRecord(line, text, refused="no message: an object is needed"), None
     for wrapper in ("result", "data"):
         # Envelopes of The Things Network's storage and event log.
         inner = content.get(wrapper)
         if isinstance(inner, Mapping) and "end_device_ids" in inner:
             content = inner
     if "end_device_ids" in content:
-        return _things_network(content, options)
-    if "deviceInfo" in content or "devEUI" in content or "devEui" in content:
-        return _chirpstack(content, options)
-    return _plain_message(content, options)
+        record, where = _things_network(content, options)
+    elif "deviceInfo" in content or "devEUI" in content or "devEui" in content:
+        record, where = _chirpstack(content, options)
+    else:
+        record, where = _plain_message(content, options)
+    record.line, record.text = line, text
+    return record, where
 
 
 def _things_network(

@@ -6,6 +6,7 @@ groups; a null is a reading without a value.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast, get_args
 
@@ -17,12 +18,20 @@ from numpy.typing import NDArray
 
 from hypergrid.core.flags import MEANINGS, NOT_EVALUATED
 from hypergrid.core.readings import Statistic
-from ingest.formats import csv_fields, timestamps
-from ingest.formats.base import FORMATS, VALUE, DocumentFormat, Layout, Parsed, ReadOptions, Unreadable
-from ingest.formats.column_names import LONG_UNIT, LONG_VALUE, LONG_VARIABLE, STATION, TIME, normalise_name
-from ingest.formats.csv_lines import Lines
-from ingest.formats.file_metadata import ColumnMetadata, FileMetadata, column_of
-from ingest.formats.strptime import ISO
+from ingest.formats import timestamps
+from ingest.formats.base import FORMATS, VALUE, DocumentFormat, Layout, Parsed, ReadOptions, TextForm, Unreadable
+from ingest.formats.csv_lines import Lines, gather, labels, name_rows, numbers
+from ingest.formats.file_metadata import (
+    LONG_UNIT,
+    LONG_VALUE,
+    LONG_VARIABLE,
+    STATION,
+    TIME,
+    ColumnMetadata,
+    FileMetadata,
+    column_of,
+    normalise_name,
+)
 
 SIGNATURE: Final = b"PAR1"
 UNPACKED_MOST: Final = 1000
@@ -31,7 +40,6 @@ _SMALL_BYTES: Final = 256 << 20
 _PARTED: Final = 8
 """Row groups larger than this many chunks are read in parts."""
 _BATCH: Final = 1 << 16
-_EPOCHS: Final = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3))
 
 
 def sniff(head: bytes, file: str) -> str | None:
@@ -74,18 +82,15 @@ def layout(path: Path, options: ReadOptions) -> Layout:
             raise Unreadable(f"no times: column {time!r} is of {kind}")
         station = _find_column(names, options.station_column, STATION)
         parts = _long_columns(schema, (time, station))
-        known = ReadOptions(
-            options.columns, options.timezone, options.nodata, station, time, options.station_pattern, options.given,
-            options.text,
-        )  # fmt: skip
+        known = replace(options, station_column=station, time_column=time)
         if parts is not None:
             column_metadata = {} if not parts[2] else _units(file, parts)
-            wanted = tuple(name for name in column_metadata if options.columns is None or name in options.columns)
+            wanted, _ = options.divide_columns(list(column_metadata))
             return Layout(
                 names, wanted, (), known, path.stem, 0, 0, FileMetadata(column_metadata), long=True, detail=parts
             )
         present = [name for name in names if name not in (time, station) and _is_number(schema.field(name).type)]
-        wanted = tuple(name for name in present if options.columns is None or name in options.columns)
+        wanted, _ = options.divide_columns(present)
         metadata_or_none = {name: _column_metadata(name, schema.field(name).metadata or {}) for name in wanted}
     zone = "UTC" if pa.types.is_timestamp(schema.field(time).type) and schema.field(time).type.tz else None
     ignored = tuple(name for name in names if name not in (*wanted, time, station))
@@ -99,18 +104,13 @@ def _find_column(names: tuple[str, ...], first: str, known: frozenset[str]) -> s
 
 def _long_columns(schema: pa.Schema, excluded_names: tuple[str, str]) -> tuple[str, str, str] | None:
     """Return variable, value and unit ("" if missing) columns of a long table, else None."""
-    column_names: dict[str, str] = {}
-    for kind, known in (("variable", LONG_VARIABLE), ("value", LONG_VALUE), ("unit", LONG_UNIT)):
-        column_names[kind] = next(
-            (name for name in schema.names if name not in excluded_names and normalise_name(name) in known), ""
-        )
-    if not column_names["variable"] or not column_names["value"]:
+    variable, value, unit = (
+        next((name for name in schema.names if name not in excluded_names and normalise_name(name) in known), "")
+        for known in (LONG_VARIABLE, LONG_VALUE, LONG_UNIT)
+    )
+    if not (variable and value and _is_text(schema.field(variable).type) and _is_number(schema.field(value).type)):
         return None
-    if not _is_text(schema.field(column_names["variable"]).type) or not _is_number(
-        schema.field(column_names["value"]).type
-    ):
-        return None
-    return column_names["variable"], column_names["value"], column_names["unit"]
+    return variable, value, unit
 
 
 def _units(file: pq.ParquetFile, parts: tuple[str, str, str]) -> dict[str, ColumnMetadata]:
@@ -120,11 +120,7 @@ def _units(file: pq.ParquetFile, parts: tuple[str, str, str]) -> dict[str, Colum
     for batch in file.iter_batches(columns=[variable, unit]):
         table = pa.table({"v": batch[variable].cast(pa.string()), "u": batch[unit].cast(pa.string())})
         pairs |= {(row["v"], row["u"] or "") for row in table.group_by(["v", "u"]).aggregate([]).to_pylist()}
-    return {_label_with_unit(name, unit): column_of(name, unit) for name, unit in sorted(pairs) if name}
-
-
-def _label_with_unit(variable: str, unit: str) -> str:
-    return f"{variable} [{unit}]" if unit else variable
+    return {f"{name} [{unit}]" if unit else name: column_of(name, unit) for name, unit in sorted(pairs) if name}
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -216,23 +212,21 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
     stations: tuple[str, ...] = (layout.station,)
     code = np.zeros(rows, np.int32)
     if options.station_column:
-        labels = pa.table({"station": _text(table[options.station_column])})
-        stations, code = csv_fields.labels(labels, "station", lines)
+        stations, code = labels(pa.table({"station": _text(table[options.station_column])}), "station", lines)
     time_ns = _times(table[options.time_column], options, lines, code)
     if parts is None:
         values = {name: _numbers(table[name], name, options, lines) for name in layout.columns}
-        return csv_fields.gather(stations, code, time_ns, values, lines)
+        return gather(stations, code, time_ns, values, lines)
     variable, value, unit = parts
     names = _text(table[variable])
     if unit:
         given = _text(table[unit])
         named = pc.binary_join_element_wise(names, pc.binary_join_element_wise("[", given, "]", ""), " ")
         names = pc.if_else(pc.equal(given, ""), names, named)
-    kinds, name_code = csv_fields.labels(pa.table({"variable": names}), "variable", lines, what="variable")
-    numbers = _numbers(table[value], value, options, lines)
-    flags = _flags(table, options)
-    rows = csv_fields.gather(stations, code, time_ns, {VALUE: numbers}, lines, flags=flags)
-    return _drop_unmapped(rows, kinds, name_code[lines.is_sound], options)
+    kinds, name_code = labels(pa.table({"variable": names}), "variable", lines, what="variable")
+    values = {VALUE: _numbers(table[value], value, options, lines)}
+    parsed = gather(stations, code, time_ns, values, lines, flags=_flags(table, options))
+    return name_rows(parsed, kinds, name_code[lines.is_sound], options.columns)
 
 
 def _flags(table: pa.Table, options: ReadOptions) -> NDArray[np.uint8] | None:
@@ -244,30 +238,6 @@ def _flags(table: pa.Table, options: ReadOptions) -> NDArray[np.uint8] | None:
     return np.where(np.isin(flags, list(MEANINGS)), flags, NOT_EVALUATED).astype(np.uint8)
 
 
-def _drop_unmapped(
-    parsed: Parsed, names: tuple[str, ...], name_code: NDArray[np.int32], options: ReadOptions
-) -> Parsed:
-    wanted = set(names) if options.columns is None else {*options.columns}
-    unmapped = tuple(sorted({names[index] for index in set(name_code.tolist())} - wanted))
-    kept = ~np.isin(name_code, [index for index, name in enumerate(names) if name in unmapped])
-    present, name_code = csv_fields.compact_codes(names, name_code[kept])
-    stations, code = csv_fields.compact_codes(parsed.stations, parsed.code[kept])
-    values = {VALUE: parsed.values[VALUE][kept]}
-    flags = None if parsed.flags is None else parsed.flags[kept]
-    return Parsed(
-        stations,
-        code,
-        parsed.time_ns[kept],
-        values,
-        parsed.bad,
-        parsed.lines,
-        present,
-        name_code,
-        unmapped,
-        flags=flags,
-    )
-
-
 def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column as text, "" for null."""
     if pa.types.is_dictionary(column.type):
@@ -277,7 +247,7 @@ def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _numbers(column: pa.ChunkedArray, name: str, options: ReadOptions, lines: Lines) -> NDArray[np.float64]:
     values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
-    return csv_fields.numbers(pa.table({name: values}), name, lines, options.nodata)
+    return numbers(pa.table({name: values}), name, lines, options)
 
 
 def _times(
@@ -286,7 +256,7 @@ def _times(
     name, kind = options.time_column, column.type
     null = np.asarray(column.is_null().to_numpy(), bool)
     lines.refuse(null, name, f"{timestamps.BAD_TIME}: there is none")
-    stamps = timestamps.TimestampFormat(options.timezone, ISO, name)
+    options = replace(options, text=TextForm())
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         column = column.cast(pa.timestamp("s")) if pa.types.is_date(kind) else column
         plain = pa.timestamp("ns", getattr(kind, "tz", None))
@@ -298,19 +268,19 @@ def _times(
             return timestamps.from_epoch(seconds, name, lines)
         time_ns = np.asarray(whole.cast(pa.int64()).fill_null(0).to_numpy(), np.int64)
         if getattr(kind, "tz", None) is None:
-            time_ns = timestamps.localise(time_ns, stamps, lines, group)
+            time_ns = timestamps.localise(time_ns, options, lines, group)
         lines.refuse(
             (time_ns < timestamps.EARLIEST_NS) | (time_ns >= timestamps.LATEST_NS), name, timestamps.OUT_OF_RANGE
         )
         return time_ns
     if _is_text(kind):
         texts = _text(column).combine_chunks()
-        return timestamps.from_text(texts, stamps, lines, group=group)
+        return timestamps.from_text(texts, options, lines, group=group)
     if _is_number(kind):
         number = np.asarray(column.cast(pa.float64(), safe=False).fill_null(0).to_numpy(), np.float64)
         # The largest number determines the unit of all, because small epochs are ambiguous.
         largest = float(np.abs(number).max()) if len(number) else 0.0
-        unit = next((unit for limit, unit in _EPOCHS if largest < limit), 1)
+        unit = timestamps.epoch_unit_ns(largest)
         if pa.types.is_integer(kind):
             whole_numbers = np.asarray(column.fill_null(0).cast(pa.int64(), safe=False).to_numpy(), np.int64)
             return timestamps.from_epoch(whole_numbers, name, lines, unit_ns=unit)

@@ -9,9 +9,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from ingest.formats import csv_fields, timestamps
-from ingest.formats.base import FORMATS, Format, Layout, Parsed, ReadOptions, TextForm
-from ingest.formats.csv_lines import read_lines, single_blanks
+from ingest.formats import timestamps
+from ingest.formats.base import BLANKS, FORMATS, Format, Layout, Parsed, ReadOptions, TextForm
+from ingest.formats.csv_lines import LABEL, gather, integers, labels, numbers, read_table
+from ingest.formats.csv_sniffer import BYTE_ORDER_MARK
 from ingest.formats.file_metadata import FileMetadata, column_of
 
 CLOCK: Final = ("year", "month", "day", "hour", "minute", "second")
@@ -35,34 +36,30 @@ METADATA: Final = FileMetadata(
 )
 """Units defined by the format."""
 
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _FIELDS: Final = 1 + len(CLOCK) + 1 + len(COLUMNS)
 _DAY_S: Final = 86_400
 
 
 def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     """Return the layout, which is the same for all files of this format."""
-    wanted = COLUMNS if options.columns is None else tuple(name for name in COLUMNS if name in options.columns)
-    ignored = tuple(name for name in COLUMNS if name not in wanted)
-    start = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
+    wanted, ignored = options.divide_columns(COLUMNS)
+    start = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
     header = ("station", *CLOCK, "epoch", *COLUMNS)
-    blank = ReadOptions(options.columns, options.timezone, options.nodata, text=TextForm(" "))
+    blank = ReadOptions(options.columns, options.timezone, options.nodata, text=TextForm(BLANKS))
     return Layout(header, wanted, ignored, blank, file, start, 0, METADATA)
 
 
 def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     """Parse a chunk; see `ingest.formats.base.Format`."""
-    data = single_blanks(data)
-    lines = read_lines(data, delimiter=" ", fields=len(layout.header), quotes=False, last=last)
-    types = {"station": csv_fields.LABEL} | dict.fromkeys((*CLOCK, "epoch"), pa.int64())
+    types = {"station": LABEL} | dict.fromkeys((*CLOCK, "epoch"), pa.int64())
     types |= dict.fromkeys(layout.columns, pa.float64())
-    table = csv_fields.read_columns(lines, layout, types, quotes=False)
-    stations, code = csv_fields.labels(table, "station", lines)
+    lines, table = read_table(data, layout, types, last=last)
+    stations, code = labels(table, "station", lines)
     # The clock is not used, but an impossible one indicates a damaged row.
-    timestamps.refuse_impossible({name: csv_fields.integers(table, name, lines) for name in CLOCK}, lines)
-    time_ns = timestamps.from_epoch(csv_fields.integers(table, "epoch", lines), "epoch", lines)
-    values = {name: csv_fields.numbers(table, name, lines, layout.options.nodata) for name in layout.columns}
-    return csv_fields.gather(stations, code, time_ns, values, lines)
+    timestamps.refuse_impossible({name: integers(table, name, lines) for name in CLOCK}, lines)
+    time_ns = timestamps.from_epoch(integers(table, "epoch", lines), "epoch", lines)
+    values = {name: numbers(table, name, lines, layout.options) for name in layout.columns}
+    return gather(stations, code, time_ns, values, lines)
 
 
 def sniff(head: bytes, file: str) -> str | None:

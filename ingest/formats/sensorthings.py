@@ -20,12 +20,11 @@ from hypergrid.core.readings import Station, Statistic
 from ingest.formats.base import FORMATS, DocumentFormat, Layout, Parsed, ReadOptions, Unreadable
 from ingest.formats.document_records import (
     BAD_JSON,
-    DOCUMENT_MOST,
     DocumentRecord,
     build_parsed,
     excerpt_of,
-    loads,
     number_of,
+    read_document,
 )
 from ingest.formats.file_metadata import (
     COMMON,
@@ -83,16 +82,7 @@ def sniff(head: bytes, file: str) -> str | None:
 
 
 def _read(path: Path) -> Answers:
-    size = path.stat().st_size
-    if size > DOCUMENT_MOST:
-        raise Unreadable(
-            f"too large: {size} bytes in one JSON document, of at most {DOCUMENT_MOST}; record smaller pages ($top)"
-        )
-    try:
-        content = loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
-    except ValueError as error:
-        raise Unreadable(f"{BAD_JSON}: {error}") from error
-    answers = Answers()
+    content, answers = read_document(path, "record smaller pages ($top)"), Answers()
     try:
         _walk(content, Context(), answers)
     except RecursionError as error:
@@ -227,7 +217,7 @@ def layout(path: Path, options: ReadOptions) -> Layout:
         if start is not None and (stream.column is None or stream.column.stamp is None):
             stream.column = replace(stream.column or ColumnMetadata(), stamp="end", interval_s=_length_s(start, stop))
     present = tuple(dict.fromkeys(name for name, _ in answers.observations))
-    wanted = tuple(name for name in present if options.columns is None or name in options.columns)
+    wanted, _ = options.divide_columns(present)
     return _describe_layout(
         Layout(tuple(answers.streams), wanted, (), options, path.stem, 0, 0, long=True, detail=answers.streams)
     )
@@ -238,8 +228,7 @@ def _describe_layout(layout: Layout) -> Layout:
     streams: Mapping[str, DatastreamInfo] = layout.detail
     columns = {name: stream.column for name, stream in streams.items() if stream.column is not None}
     stations: dict[str, Station] = {}
-    for name in streams:
-        stream = streams[name]
+    for stream in streams.values():
         if stream.station and stream.position is not None:
             stations.setdefault(stream.station, station_at(stream.station, *stream.position))
     unknown = [name for name in layout.columns if name not in columns or columns[name].variable is None]
@@ -280,12 +269,12 @@ def cut(path: Path, layout: Layout, chunk_bytes: int) -> list[int]:
 
 
 def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
-    streams: Mapping[str, DatastreamInfo] = layout.detail
-    records = list(_records(_read(path), streams, layout))
+    records = list(_records(_read(path), layout))
     return build_parsed(records, layout.options, lines=len(records))
 
 
-def _records(answers: Answers, streams: Mapping[str, DatastreamInfo], layout: Layout) -> Iterator[DocumentRecord]:
+def _records(answers: Answers, layout: Layout) -> Iterator[DocumentRecord]:
+    streams: Mapping[str, DatastreamInfo] = layout.detail
     for index, (name, observation) in enumerate(answers.observations):
         start, stop = _interval(observation)
         record = DocumentRecord(

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyproj
 
 from hypergrid.core.readings import Station
-from ingest.formats import csv_fields, timestamps
-from ingest.formats.base import FORMATS, Format, Layout, Parsed, ReadOptions, TextForm, Unreadable
-from ingest.formats.csv_lines import read_lines, single_blanks
+from ingest.formats import timestamps
+from ingest.formats.base import BLANKS, FORMATS, Format, Layout, Parsed, ReadOptions, TextForm, Unreadable
+from ingest.formats.csv_lines import gather, numbers, read_table, text_of
 from ingest.formats.file_metadata import (
     ColumnMetadata,
     FileMetadata,
@@ -28,7 +28,7 @@ from ingest.formats.file_metadata import (
     usual_interval_s,
     zone_text,
 )
-from ingest.formats.strptime import ISO
+from ingest.formats.timestamps import ISO
 
 _TIME: Final = "timestamp"
 _NO_READINGS: Final = ("latitude", "longitude", "altitude", "easting", "northing", "julian", "optime")
@@ -86,18 +86,18 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     if _TIME not in header or len(set(header)) < len(header):
         raise Unreadable(f"no header: 'fields' needs a {_TIME!r} and each name once; got {' '.join(header)[:120]!r}")
     present = [name for name in header if name != _TIME and name.lower() not in _NO_READINGS]
-    wanted = tuple(name for name in present if options.columns is None or name in options.columns)
+    wanted, ignored = options.divide_columns(present)
     nodata = keys.get("nodata", "-999")
     # The deployment takes precedence over the header.
     zone = options.timezone if "timezone" in options.given or "tz" not in keys else zone_text(_number(keys, "tz"))
-    form = TextForm(" ", time_format=ISO)
+    form = TextForm(BLANKS, time_format=ISO)
     blank = replace(options, nodata=(*options.nodata, nodata), timezone=zone, time_column=_TIME, text=form)
     scale = Scale(_each(keys, "units_multiplier", header, 1.0), _each(keys, "units_offset", header, 0.0))
     station = _station(keys, file)
     plain = Layout(
         header,
         wanted,
-        tuple(name for name in present if name not in wanted),
+        ignored,
         blank,
         station.id,
         start,
@@ -172,18 +172,15 @@ def _columns(wanted: tuple[str, ...], interval_s: float) -> dict[str, ColumnMeta
 def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     """Parse a chunk of whole lines, as defined by `ingest.formats.base.Format`."""
     scale: Scale = layout.detail
-    lines = read_lines(single_blanks(data), delimiter=" ", fields=len(layout.header), quotes=False, last=last)
     types = {_TIME: pa.string()} | dict.fromkeys(layout.columns, pa.float64())
-    table = csv_fields.read_columns(lines, layout, types, quotes=False)
-    time_ns = timestamps.from_text(
-        csv_fields.text_of(table, _TIME), timestamps.timestamp_format_of(layout.options), lines
-    )
+    lines, table = read_table(data, layout, types, last=last)
+    time_ns = timestamps.from_text(text_of(table, _TIME), layout.options, lines)
     values = {}
     for name in layout.columns:
-        raw = csv_fields.numbers(table, name, lines, layout.options.nodata)
+        raw = numbers(table, name, lines, layout.options)
         multiplier, offset = scale.multiplier[name], scale.offset[name]
         values[name] = raw if (multiplier, offset) == (1.0, 0.0) else raw * multiplier + offset
-    return csv_fields.gather((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values, lines)
+    return gather((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values, lines)
 
 
 FORMATS.add("smet", Format("smet", None, layout, parse, sniff))

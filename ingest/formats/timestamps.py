@@ -1,8 +1,7 @@
 """Parsing of time stamps (epochs, calendar fields, text in any zone) to instants [ns since 1970 UTC]."""
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta, timezone, tzinfo
 from functools import lru_cache
 from itertools import product
@@ -19,7 +18,14 @@ from hypergrid.core.errors import InvalidTime
 from hypergrid.core.times import SECOND_NS, parse_instant
 from ingest.formats.base import ReadOptions, Unreadable
 from ingest.formats.csv_lines import Lines
-from ingest.formats.strptime import EPOCHS, ISO, expression_of, seconds_of
+
+DAY_S: Final = 86_400
+PIVOT: Final = 69
+"""First two-digit year of the twentieth century; those below are in the next, as in POSIX."""
+MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+EPOCHS: Final[Mapping[str, int]] = {"epoch_s": 10**9, "epoch_ms": 10**6, "epoch_us": 10**3, "epoch_ns": 1}
+"""Names of the formats that count from 1970 UTC, and their unit [ns]."""
+ISO: Final = "iso"
 
 EARLIEST_NS: Final = parse_instant("1900-01-01")
 """First instant that an archive can store [ns since 1970 UTC]."""
@@ -34,10 +40,167 @@ _DAY_END: Final = r"([T ])24:00(:00(\.0+)?)?"
 """End of a day, as written by ISO 8601 and many loggers."""
 
 WITH_ZONE: Final = r":\d{2}(\.\d+)? ?(Z|[+-]\d{2}:?\d{2})$"
+_EPOCH_UNITS: Final = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3))
 _EPOCH: Final = r"^[+]?(?P<whole>-?\d{1,18})(?:\.(?P<part>\d{1,9})\d*)?$"
 _OFFSET: Final = re.compile(r"^(?:UTC)?([+-])(\d{2}):?(\d{2})$")
-DAY_NS: Final = 86_400 * SECOND_NS
-_DAYS: Final = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+DAY_NS: Final = DAY_S * SECOND_NS
+
+_DIGITS: Final = {
+    "Y": (4, 4),
+    "y": (2, 2),
+    "m": (1, 2),
+    "d": (1, 2),
+    "j": (1, 3),
+    "H": (1, 2),
+    "I": (1, 2),
+    "M": (1, 2),
+    "S": (1, 2),
+    "f": (1, 9),
+}
+_TEXTS: Final = {"b": "[A-Za-z]{3}", "B": "[A-Za-z]{3,9}", "p": "[AaPp]\\.?[Mm]\\.?", "z": "Z|[+-]\\d{2}:?\\d{2}"}
+_PIECE: Final = re.compile(r"%.|\s+|.", re.DOTALL)
+
+
+@lru_cache(maxsize=1024)
+def expression_of(pattern: str) -> str:
+    """Return the regular expression of a pattern, with a group for each part.
+
+    Adjacent parts have their full width, except hour and minute of loggers that omit leading zeros: "%H%M" reads "5" as
+    00:05 and "1205" as 12:05.
+
+    Raises
+    ------
+    InvalidTime
+        The pattern has an unknown part, a repeated one, or too few to define an instant.
+    """
+    pieces = _PIECE.findall(pattern)
+    parts = [piece[1] for piece in pieces if len(piece) == 2 and piece[0] == "%"]
+    unknown = [part for part in parts if part not in (*_DIGITS, *_TEXTS, "%")]
+    _refuse(pattern, unknown, f"has an unknown part %{unknown[0] if unknown else ''}")
+    _refuse(pattern, len(set(parts)) < len(parts), "has a part twice")
+    has_day = "j" in parts or ("d" in parts and {"m", "b", "B"} & set(parts))
+    _refuse(pattern, not ({"Y", "y"} & set(parts)), "tells no year: %Y or %y")
+    _refuse(pattern, not has_day, "tells no day: %m and %d, or %j")
+    _refuse(pattern, ("I" in parts) != ("p" in parts), "needs %I and %p together")
+    fragments = []
+    for index, piece in enumerate(pieces):
+        before, after = (pieces[p] if 0 <= p < len(pieces) else "" for p in (index - 1, index + 1))
+        if piece.isspace():
+            fragments.append(r"\s+")
+        elif len(piece) < 2 or piece == "%%":
+            fragments.append(re.escape(piece[-1]))
+        elif piece[1] in _TEXTS:
+            fragments.append(f"(?P<{piece[1]}>{_TEXTS[piece[1]]})")
+        else:
+            min_digits, max_digits = _DIGITS[piece[1]]
+            # Without a separator, a part ends where its full width ends.
+            close = _is_digits(before) or _is_digits(after)
+            if piece == "%H" and after == "%M" and not _is_digits(before):
+                fragments.append(r"(?P<H>\d{0,2}?)")
+            elif piece == "%M" and before == "%H" and not _is_digits(after):
+                fragments.append(r"(?P<M>\d{1,2})")
+            else:
+                fragments.append(
+                    f"(?P<{piece[1]}>\\d{{{max_digits if close and piece != '%f' else min_digits},{max_digits}}})"
+                )
+    return rf"^\s*{''.join(fragments)}\s*$"
+
+
+def _refuse(pattern: str, wrong: object, what: str) -> None:
+    if wrong:
+        raise InvalidTime(
+            f"time format {pattern!r} {what}; write 'iso', {', '.join(map(repr, EPOCHS))}, or parts such as "
+            "'%Y-%m-%d %H:%M:%S' (%y %m %b %B %d %j %H %I %p %M %S %f %z)"
+        )
+
+
+def _is_digits(piece: str) -> bool:
+    return len(piece) == 2 and piece[0] == "%" and piece[1] in _DIGITS
+
+
+def check_format(time_format: str) -> str:
+    """Return a valid format unchanged; errors as in `expression_of`."""
+    if time_format != ISO and time_format not in EPOCHS:
+        expression_of(time_format)
+    return time_format
+
+
+def seconds_of(
+    text: pa.Array, pattern: str
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Parse texts by a pattern.
+
+    Returns
+    -------
+    seconds, fraction_ns, formed, possible
+        Seconds since 1970 of the clock shown, or UTC if the pattern has %z; fraction of a second [ns]; whether the text
+        matches the pattern; and whether it is a valid instant. Each of shape (n,).
+    """
+    groups = pc.extract_regex(text, expression_of(pattern))
+    formed = groups.is_valid().to_numpy(zero_copy_only=False)
+    parts = {field.name: pc.struct_field(groups, field.name) for field in groups.type}
+    numbers = {name: _integers(array) for name, array in parts.items() if name in _DIGITS}
+    zero = np.zeros(len(text), np.int64)
+    year = numbers.get("Y", zero)
+    if "y" in numbers:
+        year = numbers["y"] + np.where(numbers["y"] >= PIVOT, 1900, 2000)
+    days, possible = _days(year, numbers, parts)
+    hour = numbers.get("H", zero)
+    if "I" in numbers:
+        after_noon = pc.match_substring(parts["p"], "p", ignore_case=True).fill_null(fill_value=False)
+        possible &= (numbers["I"] >= 1) & (numbers["I"] <= 12)
+        hour = numbers["I"] % 12 + 12 * after_noon.to_numpy(zero_copy_only=False)
+    minute, second = numbers.get("M", zero), numbers.get("S", zero)
+    possible &= _is_clock(hour, minute, second)
+    seconds = days * DAY_S + hour * 3600 + minute * 60 + second
+    if "z" in parts:
+        seconds -= _offsets(parts["z"])
+    fraction = zero
+    if "f" in parts:
+        fraction = _integers(pc.utf8_rpad(parts["f"].fill_null("0"), width=9, padding="0"))
+    return seconds, fraction, formed, possible & formed
+
+
+def _is_clock(hour: NDArray[np.int64], minute: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.bool_]:
+    # 24:00 is the end of a day, as many loggers write it.
+    last = (hour == 24) & (minute == 0) & (second == 0)
+    return (hour >= 0) & (minute >= 0) & (second >= 0) & ((hour <= 23) | last) & (minute <= 59) & (second <= 59)
+
+
+def _integers(array: pa.Array) -> NDArray[np.int64]:
+    # The hour of "%H%M" may be empty.
+    filled = pc.if_else(pc.equal(array, ""), "0", array).fill_null("0")
+    return filled.cast(pa.int64()).to_numpy(zero_copy_only=False)
+
+
+def _days(
+    year: NDArray[np.int64], numbers: Mapping[str, NDArray[np.int64]], parts: Mapping[str, pa.Array]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return days since 1970, and whether the day exists."""
+    start = (year - 1970).astype("datetime64[Y]")
+    if "j" in numbers:
+        first, stop = start.astype("datetime64[D]"), (start + 1).astype("datetime64[D]")
+        number = numbers["j"]
+    else:
+        month = numbers["m"] if "m" in numbers else _months(parts.get("b", parts.get("B")))
+        begin = start.astype("datetime64[M]") + (np.clip(month, 1, 12) - 1)
+        first, stop = begin.astype("datetime64[D]"), (begin + 1).astype("datetime64[D]")
+        number = np.where((month < 1) | (month > 12), 0, numbers["d"])
+    possible = (number >= 1) & (number <= (stop - first).astype(np.int64))
+    return first.astype(np.int64) + number - 1, possible
+
+
+def _months(texts: pa.Array) -> NDArray[np.int64]:
+    short = pc.utf8_lower(pc.utf8_slice_codeunits(texts, 0, 3))
+    return pc.add(pc.index_in(short, pa.array(MONTHS)).fill_null(-1), 1).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _offsets(texts: pa.Array) -> NDArray[np.int64]:
+    """Return offsets from UTC [s]; 0 for Z."""
+    digits = pc.replace_substring(texts, ":", "").fill_null("Z")
+    hours, minutes = (_integers(pc.utf8_slice_codeunits(digits, *bounds)) for bounds in ((1, 3), (3, 5)))
+    east = pc.starts_with(digits, "-").to_numpy(zero_copy_only=False)
+    return np.where(east, -1, 1) * (hours * 3600 + minutes * 60)
 
 
 @lru_cache(maxsize=64)
@@ -66,6 +229,11 @@ def changes(zone: str) -> bool:
     return isinstance(zone_of(zone), ZoneInfo) and zone not in ("UTC", "Etc/UTC")
 
 
+def epoch_unit_ns(number: float) -> int:
+    """Return the unit of an epoch in s, ms, us or ns [ns], inferred from its magnitude."""
+    return next((unit for limit, unit in _EPOCH_UNITS if number < limit), 1)
+
+
 def from_epoch(numbers: NDArray[np.int64], column: str, lines: Lines, *, unit_ns: int = SECOND_NS) -> NDArray[np.int64]:
     """Convert epochs [`unit_ns` ns] to instants [ns], shape (n,); refuse lines outside an archive's range."""
     outside = (numbers < EARLIEST_NS // unit_ns) | (numbers >= LATEST_NS // unit_ns)
@@ -74,71 +242,44 @@ def from_epoch(numbers: NDArray[np.int64], column: str, lines: Lines, *, unit_ns
 
 
 def refuse_impossible(fields: dict[str, NDArray[np.int64]], lines: Lines) -> None:
-    """Refuse lines whose calendar fields (year, month, day, hour, minute, second; shape (n,) each) are invalid."""
-    year, month, day = fields["year"], fields["month"], fields["day"]
-    leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
-    longest = _DAYS[np.clip(month, 0, 12)] + (leap & (month == 2))
-    bad_day = (month < 1) | (month > 12) | (day < 1) | (day > longest)
-    wrong = bad_day.copy()
-    for name, limit in (("hour", 23), ("minute", 59), ("second", 59)):
-        wrong |= (fields[name] < 0) | (fields[name] > limit)
-    # 24:00 is the end of a day.
-    wrong &= ~((fields["hour"] == 24) & (fields["minute"] == 0) & (fields["second"] == 0) & ~bad_day)
-    texts = [fields[name] for name in ("year", "month", "day", "hour", "minute", "second")]
-
-    def reason(row: int) -> str:
-        return f"{IMPOSSIBLE}: {' '.join(str(int(part[row])) for part in texts)}"
-
-    lines.refuse(wrong, "day", reason)
-
-
-@dataclass(frozen=True)
-class TimestampFormat:
-    """Format of time stamps in text."""
-
-    zone: str = "UTC"
-    """Zone of stamps without one."""
-    time_format: str = ISO
-    """One of `strptime.EPOCHS`, "iso", or a strptime pattern."""
-    column: str = "time"
-    """Column named by refused rows."""
-
-
-def timestamp_format_of(options: ReadOptions) -> TimestampFormat:
-    form = options.text
-    return TimestampFormat(options.timezone, form.time_format or ISO, options.time_column)
+    """Refuse lines whose calendar fields (year, month, day, hour, minute, second; shape (n,)) are invalid."""
+    # The calendar repeats itself after 400 years.
+    _, possible = _days(2000 + fields["year"] % 400, {"m": fields["month"], "d": fields["day"]}, {})
+    possible &= _is_clock(fields["hour"], fields["minute"], fields["second"])
+    parts = fields.values()
+    lines.refuse(~possible, "day", lambda row: f"{IMPOSSIBLE}: {' '.join(str(int(part[row])) for part in parts)}")
 
 
 def from_text(
-    text: pa.Array, stamps: TimestampFormat, lines: Lines, *, group: NDArray[np.integer[Any]] | None = None
+    text: pa.Array, options: ReadOptions, lines: Lines, *, group: NDArray[np.integer[Any]] | None = None
 ) -> NDArray[np.int64]:
-    """Parse texts to instants [ns], shape (n,), in `stamps.zone` by default; refuse invalid ones.
+    """Parse texts to instants [ns], shape (n,), in `options.timezone` by default; refuse invalid ones.
 
     A local time that is skipped by a clock change is refused. A repeated one is resolved by the order of the rows of a
     `group` [shape (n,); one sensor each, a single group if None]: the clock goes back once between the two passes. If
     it does not, or does so twice, the time is ambiguous, and is refused.
     """
     group = np.zeros(len(text), np.int64) if group is None else group
-    if stamps.time_format == ISO:
-        times = _parse_fast(text, stamps, lines, group)
+    time_format = options.text.time_format or ISO
+    if time_format == ISO:
+        times = _parse_fast(text, options, lines, group)
         if times is None:
-            times = _parse_carefully(text, stamps, lines, group)
-    elif stamps.time_format in EPOCHS:
-        return _epochs(text, stamps, lines)
+            times = _parse_carefully(text, options, lines, group)
+    elif time_format in EPOCHS:
+        return _epochs(text, EPOCHS[time_format], options.time_column, lines)
     else:
-        times = _parse_by_pattern(text, stamps, lines, group)
-    lines.refuse((times < EARLIEST_NS) | (times >= LATEST_NS), stamps.column, OUT_OF_RANGE)
+        times = _parse_by_pattern(text, time_format, options, lines, group)
+    lines.refuse((times < EARLIEST_NS) | (times >= LATEST_NS), options.time_column, OUT_OF_RANGE)
     return times
 
 
-def _epochs(text: pa.Array, stamps: TimestampFormat, lines: Lines) -> NDArray[np.int64]:
-    unit_ns = EPOCHS[stamps.time_format]
+def _epochs(text: pa.Array, unit_ns: int, column: str, lines: Lines) -> NDArray[np.int64]:
     try:
         whole = text.cast(pa.int64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
         groups = pc.extract_regex(pc.utf8_trim_whitespace(text), _EPOCH)
         wrong = groups.is_null().to_numpy(zero_copy_only=False)
-        lines.refuse(wrong, stamps.column, _not_a(text, "a number of seconds since 1970" if unit_ns == 10**9 else ""))
+        lines.refuse(wrong, column, _not_a(text, "a number of seconds since 1970" if unit_ns == 10**9 else ""))
         whole = pc.struct_field(groups, "whole").fill_null("0").cast(pa.int64()).to_numpy(zero_copy_only=False)
         digits = len(str(unit_ns)) - 1
         part = pc.utf8_slice_codeunits(
@@ -147,9 +288,9 @@ def _epochs(text: pa.Array, stamps: TimestampFormat, lines: Lines) -> NDArray[np
         fraction = part.cast(pa.int64()).to_numpy(zero_copy_only=False) if digits else 0
         # The whole part of -0.5 has no sign, but the fraction has.
         below = pc.starts_with(pc.utf8_trim_whitespace(text), "-").to_numpy(zero_copy_only=False)
-        times = from_epoch(whole, stamps.column, lines, unit_ns=unit_ns)
+        times = from_epoch(whole, column, lines, unit_ns=unit_ns)
         return times + np.where(below, -1, 1) * fraction
-    return from_epoch(whole, stamps.column, lines, unit_ns=unit_ns)
+    return from_epoch(whole, column, lines, unit_ns=unit_ns)
 
 
 def _not_a(text: pa.Array, what: str) -> Callable[[int], str]:
@@ -157,21 +298,21 @@ def _not_a(text: pa.Array, what: str) -> Callable[[int], str]:
 
 
 def _parse_by_pattern(
-    text: pa.Array, stamps: TimestampFormat, lines: Lines, group: NDArray[np.integer[Any]]
+    text: pa.Array, pattern: str, options: ReadOptions, lines: Lines, group: NDArray[np.integer[Any]]
 ) -> NDArray[np.int64]:
-    seconds, fraction_ns, formed, possible = seconds_of(text, stamps.time_format)
-    lines.refuse(~formed, stamps.column, _not_a(text, repr(stamps.time_format)))
-    lines.refuse(~possible, stamps.column, lambda row: f"{IMPOSSIBLE}: {text[row].as_py()[:40]!r}")
+    seconds, fraction_ns, formed, possible = seconds_of(text, pattern)
+    lines.refuse(~formed, options.time_column, _not_a(text, repr(pattern)))
+    lines.refuse(~possible, options.time_column, lambda row: f"{IMPOSSIBLE}: {text[row].as_py()[:40]!r}")
     outside = possible & ((seconds < EARLIEST_NS // SECOND_NS) | (seconds >= LATEST_NS // SECOND_NS))
-    lines.refuse(outside, stamps.column, OUT_OF_RANGE)
+    lines.refuse(outside, options.time_column, OUT_OF_RANGE)
     times = np.where(possible & ~outside, seconds, 0) * SECOND_NS + fraction_ns
-    if "%z" in stamps.time_format:
+    if "%z" in pattern:
         return times
-    return localise(times, stamps, lines, group)
+    return localise(times, options, lines, group)
 
 
 def _parse_fast(
-    text: pa.Array, stamps: TimestampFormat, lines: Lines, group: NDArray[np.integer[Any]]
+    text: pa.Array, options: ReadOptions, lines: Lines, group: NDArray[np.integer[Any]]
 ) -> NDArray[np.int64] | None:
     try:
         # pyarrow accepts this cast only if every text has a zone, and the one below only if none has.
@@ -182,13 +323,13 @@ def _parse_fast(
         local = text.cast(pa.timestamp("ns")).cast(pa.int64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
         return None
-    return localise(local, stamps, lines, group)
+    return localise(local, options, lines, group)
 
 
 def _parse_carefully(
-    text: pa.Array, stamps: TimestampFormat, lines: Lines, group: NDArray[np.integer[Any]]
+    text: pa.Array, options: ReadOptions, lines: Lines, group: NDArray[np.integer[Any]]
 ) -> NDArray[np.int64]:
-    column = stamps.column
+    column = options.time_column
     text = pc.utf8_trim_whitespace(text)
     formed = pc.match_substring_regex(text, ISO_TEXT).to_numpy(zero_copy_only=False)
     lines.refuse(~formed, column, lambda row: f"{BAD_TIME}: {text[row].as_py()[:40]!r} is not ISO 8601")
@@ -209,16 +350,17 @@ def _parse_carefully(
     for mask in (zoned, local):
         if mask.any():
             parsed = pd.to_datetime(texts[mask], errors="coerce", format="ISO8601", utc=True)
-            times[mask], invalid[mask] = _instants(parsed.dt.tz_localize(None)), parsed.isna().to_numpy()
+            instants = parsed.dt.tz_localize(None).fillna(pd.Timestamp(0)).to_numpy("datetime64[ns]")
+            times[mask], invalid[mask] = instants.astype(np.int64), parsed.isna().to_numpy()
     times += np.where(end & ~invalid, DAY_NS, 0)
     lines.refuse(invalid, column, reason)
-    times[local] = localise(times, stamps, lines, group, only=local & ~invalid)[local]
+    times[local] = localise(times, options, lines, group, only=local & ~invalid)[local]
     return times
 
 
 def localise(
     local_ns: NDArray[np.int64],
-    stamps: TimestampFormat,
+    options: ReadOptions,
     lines: Lines,
     group: NDArray[np.integer[Any]],
     *,
@@ -230,11 +372,11 @@ def localise(
 
     Times outside the mask `only` [shape (n,)] are returned unchanged.
     """
-    zone = zone_of(stamps.zone)
+    zone = zone_of(options.timezone)
     if isinstance(zone, timezone):
         offset_ns = int(zone.utcoffset(None).total_seconds()) * SECOND_NS
         return local_ns - offset_ns if only is None else np.where(only, local_ns - offset_ns, local_ns)
-    if not changes(stamps.zone):
+    if not changes(options.timezone):
         return local_ns
     index = pd.DatetimeIndex(local_ns.view("datetime64[ns]"))
     unique = index.tz_localize(zone, ambiguous="NaT", nonexistent="NaT")
@@ -251,10 +393,8 @@ def localise(
         rows = open_rows[twice]
         after, is_resolved = _second_pass(local_ns, rows, group)
         times[rows] = np.where(after, _utc_ns(second)[twice], _utc_ns(first)[twice])
-        for chosen, reason in ((skipped, SKIPPED), (rows[~is_resolved], AMBIGUOUS)):
-            mask = np.zeros(len(local_ns), bool)
-            mask[chosen] = True
-            lines.refuse(mask, stamps.column, f"{reason}: in {stamps.zone}")
+        lines.refuse(skipped, options.time_column, f"{SKIPPED}: in {options.timezone}")
+        lines.refuse(rows[~is_resolved], options.time_column, f"{AMBIGUOUS}: in {options.timezone}")
         times[skipped] = 0
     return times if only is None else np.where(only, times, local_ns)
 
@@ -276,7 +416,7 @@ def _second_pass(
         ahead = 1 if whole[-1] >= whole[0] else -1
         steps = np.diff(times) * ahead
         back = np.flatnonzero(steps < 0)
-        # Two equal stamps, one in each pass, give no step back.
+        # Two equal options, one in each pass, give no step back.
         if len(times) == 2 and steps[0] == 0:
             back = np.array([0])
         if len(back) == 1:
@@ -298,10 +438,6 @@ def find_repeated(local_ns: NDArray[np.int64], zone: str) -> NDArray[np.bool_]:
 
 def _utc_ns(index: pd.DatetimeIndex) -> NDArray[np.int64]:
     return np.array(index.tz_convert("UTC").tz_localize(None).values.view(np.int64))
-
-
-def _instants(parsed: pd.Series) -> NDArray[np.int64]:
-    return parsed.fillna(pd.Timestamp(0)).to_numpy("datetime64[ns]").astype(np.int64)
 
 
 ISO_TEXT: Final = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?( ?(Z|[+-]\d{2}:?\d{2}))?)?$"

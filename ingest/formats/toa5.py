@@ -16,9 +16,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from ingest.formats import csv_fields, timestamps
+from ingest.formats import timestamps
 from ingest.formats.base import FORMATS, Format, Layout, Parsed, ReadOptions, TextForm, Unreadable
-from ingest.formats.csv_lines import read_lines
+from ingest.formats.csv_lines import gather, numbers, read_table, text_of
+from ingest.formats.csv_sniffer import BYTE_ORDER_MARK
 from ingest.formats.file_metadata import (
     ColumnMetadata,
     FileMetadata,
@@ -28,7 +29,7 @@ from ingest.formats.file_metadata import (
     usual_interval_s,
     usual_variable,
 )
-from ingest.formats.strptime import ISO
+from ingest.formats.timestamps import ISO
 
 HEADER_LINES: Final = 4
 _TIME: Final = "TIMESTAMP"
@@ -37,7 +38,6 @@ _TIMES: Final = ("tmx", "tmn", "tmax", "tmin")
 _ARRAY: Final = re.compile(r"^(?P<name>.*?)\((?P<place>\d+)\)$")
 _TABLES: Final = ((r"dai|day|24h", 86400.0), (r"hour|hr|60 ?min", 3600.0))
 _MINUTES: Final = re.compile(r"(?i)(?:min|m)_?(\d+)|(\d+)_?m(?:in)?")
-_MARK: Final = b"\xef\xbb\xbf"
 
 
 def sniff(head: bytes, file: str) -> str | None:
@@ -53,7 +53,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     Unreadable
         They are missing, or contradict each other.
     """
-    lines = head.removeprefix(_MARK).split(b"\n", HEADER_LINES)
+    lines = head.removeprefix(BYTE_ORDER_MARK).split(b"\n", HEADER_LINES)
     if sniff(head, file) is None or len(lines) <= HEADER_LINES:
         raise Unreadable(f"no header: {HEADER_LINES} lines are needed, the first with the cell 'TOA5'")
     try:
@@ -70,8 +70,8 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
         for name, kind in zip(header, kinds, strict=True)
         if name not in (_TIME, _RECORD) and kind.lower() not in _TIMES
     ]
-    wanted = tuple(name for name in numeric if options.columns is None or name in options.columns)
-    start = len(head) - len(head.removeprefix(_MARK)) + sum(len(line) + 1 for line in lines[:HEADER_LINES])
+    wanted, _ = options.divide_columns(numeric)
+    start = len(head) - len(head.removeprefix(BYTE_ORDER_MARK)) + sum(len(line) + 1 for line in lines[:HEADER_LINES])
     station = logger[1] if len(logger) > 1 and logger[1] else file.rsplit(".", 1)[0]
     # Loggers write NAN for missing values.
     named = replace(options, nodata=(*options.nodata, "NAN"), time_column=_TIME, text=TextForm(",", time_format=ISO))
@@ -132,13 +132,11 @@ def _column_metadata(name: str, unit: str, kind: str, interval_s: float) -> Colu
 
 def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     """Parse a chunk of whole lines, as defined by `ingest.formats.base.Format`."""
-    options = layout.options
-    lines = read_lines(data, delimiter=",", fields=len(layout.header), quotes=True, last=last)
     types = {_TIME: pa.string()} | dict.fromkeys(layout.columns, pa.float64())
-    table = csv_fields.read_columns(lines, layout, types, quotes=True)
-    time_ns = timestamps.from_text(csv_fields.text_of(table, _TIME), timestamps.timestamp_format_of(options), lines)
-    values = {name: csv_fields.numbers(table, name, lines, options.nodata) for name in layout.columns}
-    return csv_fields.gather((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values, lines)
+    lines, table = read_table(data, layout, types, last=last, quotes=True)
+    time_ns = timestamps.from_text(text_of(table, _TIME), layout.options, lines)
+    values = {name: numbers(table, name, lines, layout.options) for name in layout.columns}
+    return gather((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values, lines)
 
 
 FORMATS.add("toa5", Format("toa5", None, layout, parse, sniff))

@@ -16,22 +16,25 @@ from numpy.typing import NDArray
 
 from hypergrid.archive import Archive, Writer
 from hypergrid.core.flags import GOOD, MISSING, NOT_EVALUATED, SUSPECT
-from hypergrid.core.readings import Readings, Series
+from hypergrid.core.readings import Readings, Series, renumber_series
 from hypergrid.core.times import Window
 from ingest.deployment.quality_settings import VariableTests
-from ingest.quality.block_memory import LEVEL_BIT, ZERO_BIT, BlockBits, blocks_of
-from ingest.quality.blocks import BLOCK_NS, Blocks, term_blocks
+from ingest.quality.blocks import BLOCK_NS, BlockBits, Blocks, blocks_of, faulty_zeros, term_blocks
 from ingest.quality.levels import LOOK, Term
 from ingest.quality.run_tests import WITH_MEMORY
 from ingest.quality.spatial import Places
-from ingest.quality.zeros import faulty_zeros
+from ingest.quality.temporal import bits_of
 
-Read = Callable[[Window], Readings]
-"""Reads all readings of a variable within a window, of all its series."""
+Read = Callable[..., Readings]
+"""Reads all readings of a variable within a `window`, of all its series."""
 _READINGS_AT_ONCE: Final = 2_000_000
 _MAX_MEMORIES: Final = 16
 """Maximum number of variables cached from one commit to the next."""
 _BLOCKS_AT_ONCE: Final = 56
+_HISTORIES: Final[dict[tuple[str, str, str, VariableTests], "BlockHistory"]] = {}
+_FEW: Final = 2
+_LEVEL_BIT: Final = bits_of("level_shift")
+_ZERO_BIT: Final = bits_of("faulty_zeros")
 
 
 def affected(tests: VariableTests, first: int, stop: int) -> tuple[int, int]:
@@ -48,7 +51,8 @@ class BlockHistory:
         self._tests = tests
         self.series: tuple[Series, ...] = ()
         """In the archive's numbering."""
-        self._middle, self._total = Blocks(0, np.empty((0, 0))), Blocks(0, np.empty((0, 0)))
+        self._blocks = np.empty((2, 0, 0))
+        """As `blocks_of`, from block `_first` to `_stop`."""
         self._first = self._stop = 0
         self._terms: dict[int, Term] = {}
         self._bits: dict[int, NDArray[np.uint16]] = {}
@@ -59,11 +63,9 @@ class BlockHistory:
     def grow(self, series: tuple[Series, ...]) -> None:
         """Add rows for new series."""
         if len(series) > len(self.series):
+            pad = ((0, len(series) - len(self.series)), (0, 0))
             self.series = series
-            more = len(series) - len(self._middle.value)
-            pad = ((0, more), (0, 0))
-            self._middle = Blocks(self._first, np.pad(self._middle.value, pad, constant_values=np.nan))
-            self._total = Blocks(self._first, np.pad(self._total.value, pad, constant_values=np.nan))
+            self._blocks = np.pad(self._blocks, ((0, 0), *pad), constant_values=np.nan)
             # All terms are evaluated again, because new series change references and neighbours.
             self._terms.clear()
             self._bits = {number: np.pad(bits, pad) for number, bits in self._bits.items()}
@@ -71,74 +73,52 @@ class BlockHistory:
 
     def need(self, first: int, stop: int) -> None:
         """Load all blocks that the results of some blocks depend on."""
-        low, high = self._context(first, stop)
+        length = self.length
+        low, high = (first // length - 1) * length, -(-stop // length) * length + LOOK
         if low >= self._first and high <= self._stop:
             return
-        middle, total = self._middle.part(low, high), self._total.part(low, high)
-        missing = (
-            [(low, high)]
-            if self._first >= self._stop
-            else [(low, min(high, self._first)), (max(low, self._stop), high)]
-        )
-        for begin, end in missing:
-            if begin < end:
-                made = self._make_blocks(begin, end)
-                self.grow(made[2])
-                if len(self.series) > len(middle):
-                    pad = ((0, len(self.series) - len(middle)), (0, 0))
-                    middle, total = (
-                        np.pad(block_values, pad, constant_values=np.nan) for block_values in (middle, total)
-                    )
-                middle[: len(made[0]), begin - low : end - low] = made[0]
-                total[: len(made[1]), begin - low : end - low] = made[1]
+        missing = [(low, min(high, self._first)), (max(low, self._stop), high)]
+        missing = missing if self._first < self._stop else [(low, high)]
+        made = [(begin, self._make_blocks(begin, end)) for begin, end in missing if begin < end]
+        known = [(self._first, self._blocks)]
         self._first, self._stop = low, high
-        self._middle, self._total = Blocks(low, middle), Blocks(low, total)
-        kept = range(low // self.length + 1, -(-high // self.length))
+        self._blocks = np.full((2, len(self.series), high - low), np.nan)
+        for begin, blocks in (*known, *made):
+            self._put(begin, blocks)
+        kept = range(low // length + 1, -(-high // length))
         self._terms = {number: term for number, term in self._terms.items() if number in kept}
         self._bits = {number: bits for number, bits in self._bits.items() if number in kept}
 
-    def _context(self, first: int, stop: int) -> tuple[int, int]:
-        length = self.length
-        return (first // length - 1) * length, -(-stop // length) * length + LOOK
+    def _put(self, first: int, blocks: NDArray[np.float64]) -> None:
+        """Replace the blocks from `first` on, as far as they are in the range."""
+        start, stop = max(first, self._first), min(first + blocks.shape[2], self._stop)
+        if start < stop:
+            chosen = blocks[:, :, start - first : stop - first]
+            self._blocks[:, : blocks.shape[1], start - self._first : stop - self._first] = chosen
 
-    def _make_blocks(self, begin: int, end: int) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[Series, ...]]:
-        """Return medians and sums of blocks of the archive, read in pieces, and the series."""
-        parts, series, at, step = [], self.series, begin, 8
+    def _make_blocks(self, begin: int, end: int) -> NDArray[np.float64]:
+        """Return blocks of the archive, read in pieces."""
+        made, at, step = np.full((2, 0, end - begin), np.nan), begin, 8
         while at < end:
             until = min(at + step, end)
-            readings = self.read(Window(at * BLOCK_NS, until * BLOCK_NS))
-            series = readings.series if len(readings.series) > len(series) else series
-            parts.append((*blocks_of(readings, self._tests, at, until), until - at))
+            readings = self.read(window=Window(at * BLOCK_NS, until * BLOCK_NS))
+            self.grow(readings.series)
+            made = np.pad(made, ((0, 0), (0, len(self.series) - made.shape[1]), (0, 0)), constant_values=np.nan)
+            made[:, : len(readings.series), at - begin : until - begin] = blocks_of(readings, self._tests, at, until)
             # The step adapts to the density of readings, so that each piece has a bounded size.
-            fits = 2 * step if len(readings) < _READINGS_AT_ONCE // 4 else max(8, step // 2)
-            at, step = (
-                until,
-                fits if len(readings) < _READINGS_AT_ONCE // 4 or len(readings) > _READINGS_AT_ONCE else step,
-            )
-        arrays = []
-        for pieces in ([(part[0], part[2]) for part in parts], [(part[1], part[2]) for part in parts]):
-            whole = np.full((len(series), end - begin), np.nan)
-            column = 0
-            for blocks, width in pieces:
-                if blocks.value.shape[1]:
-                    whole[: len(blocks.value), column : column + width] = blocks.value
-                column += width
-            arrays.append(whole)
-        return arrays[0], arrays[1], series
+            if len(readings) < _READINGS_AT_ONCE // 4:
+                step *= 2
+            elif len(readings) > _READINGS_AT_ONCE:
+                step = max(8, step // 2)
+            at = until
+        return made
 
     def change(self, first: int, stop: int) -> None:
         """Read blocks again after their readings changed."""
-        middle, total, series = self._make_blocks(first, stop)
-        self.grow(series)
-        for blocks, new in ((self._middle, middle), (self._total, total)):
-            blocks.value[: len(new), first - self._first : stop - self._first] = new
+        self._put(first, self._make_blocks(first, stop))
         for number in self._bits:
             if (number - 1) * self.length < stop and first < (number + 1) * self.length + LOOK:
                 self._changed[number] = min(first, self._changed.get(number, first))
-
-    def affected_blocks(self, first: int, stop: int) -> tuple[int, int]:
-        """Return the range of blocks whose result may change if some blocks change."""
-        return affected(self._tests, first, stop)
 
     def evaluate(self, first: int, stop: int) -> BlockBits:
         """Return the test results of some blocks."""
@@ -150,24 +130,23 @@ class BlockHistory:
             bits[: len(part), low - first : high - first] = part[
                 :, low - number * self.length : high - number * self.length
             ]
-        return BlockBits(first, bits)
+        return BlockBits(first, bits, self.series)
 
     def _of_term(self, number: int) -> NDArray[np.uint16]:
         if number in self._bits and number not in self._changed:
             return self._bits[number]
         places, tests = self.places(self.series), self._tests
-        begin, end = number * self.length, (number + 1) * self.length
+        middle, total = (Blocks(self._first, values) for values in self._blocks)
         bits = np.zeros((len(self.series), self.length), np.uint16)
+        # Both tests use the terms of the longer memory.
         if tests.level_shift:
-            # Both tests use the terms of the longer memory.
             settings = replace(tests.level_shift, memory_days=tests.memory_days)
             term = self._terms.setdefault(number, Term(number, settings))
             changed = self._changed.get(number, term.begin) if number in self._bits else term.begin
-            bits[term.find_shifts(self._middle, places, changed)] |= LEVEL_BIT
+            bits[term.find_shifts(middle, places, changed)] |= _LEVEL_BIT
         if tests.faulty_zeros:
             zeros = replace(tests.faulty_zeros, memory_days=tests.memory_days)
-            looked = self._middle if zeros.of == "counter" else self._total
-            bits[faulty_zeros(looked, zeros, places, begin, end)] |= ZERO_BIT
+            bits[faulty_zeros(middle if zeros.of == "counter" else total, zeros, places, number)] |= _ZERO_BIT
         self._bits[number] = bits
         self._changed.pop(number, None)
         return bits
@@ -209,16 +188,12 @@ class Memories:
             memory = next((memory for memory in self.memories if memory.holds(writer, variable, tests)), None)
             self.memories = [other for other in self.memories if other is not memory][-_MAX_MEMORIES:]
             if memory is None:
-                memory = Memory(variable, tests, writer, BlockHistory(lambda _: Readings.empty(), tests, places))
+                memory = Memory(variable, tests, writer, BlockHistory(writer.read, tests, places))
             elif memory.writer is not writer:
                 memory.writer, memory.changed = writer, False
-            memory.history.read, memory.history.places = partial(_read, writer, variable), places
+            memory.history.read, memory.history.places = partial(writer.read, variable), places
             self.memories.append(memory)
             return memory
-
-
-def _read(writer: Writer, variable: str, window: Window) -> Readings:
-    return writer.read(variable, window=window)
 
 
 def without_memory(readings: Readings, tests: VariableTests) -> Readings:
@@ -234,7 +209,7 @@ def without_memory(readings: Readings, tests: VariableTests) -> Readings:
 
 
 def with_memory(readings: Readings, block_bits: BlockBits) -> Readings:
-    """Return readings of the same series with the results of the tests with a memory added."""
+    """Return readings with the results of the tests with a memory added."""
     bits = block_bits.reading_bits(readings)
     flag = np.where(bits > 0, np.maximum(readings.flag, SUSPECT), readings.flag).astype(np.uint8)
     return replace(readings, flag=flag, tests=readings.tests_or_none_set() | bits)
@@ -254,11 +229,8 @@ class MemorylessReader:
     def extent(self, variable: str) -> Window | None:
         return self.writer.extent(variable)
 
-    def series(self, variable: str) -> tuple[Series, ...]:
-        return self.writer.series(variable)
 
-
-def revise(writer: Writer, memory: Memory, before: BlockBits, after: BlockBits, touched: NDArray[np.bool_]) -> int:
+def revise(memory: Memory, before: BlockBits, after: BlockBits, touched: NDArray[np.bool_]) -> int:
     """Update flags of stored readings where results changed or readings arrived; return their number.
 
     Parameters
@@ -272,22 +244,18 @@ def revise(writer: Writer, memory: Memory, before: BlockBits, after: BlockBits, 
     old[: len(before.tests)] = before.tests
     other = (old != after.tests) | (touched & (after.tests > 0))
     columns = np.flatnonzero(other.any(axis=0))
-    count = 0
-    series = writer.series(memory.variable)
+    count, series = 0, memory.writer.series(memory.variable)
     # A few weeks at a time, so that a gauge blocked for months does not load all of them at once.
     for part in np.split(columns, np.flatnonzero(np.diff(columns // _BLOCKS_AT_ONCE)) + 1) if len(columns) else ():
         first, stop = int(part[0]), int(part[-1]) + 1
         chosen = np.flatnonzero(other[:, first:stop].any(axis=1))
         window = Window((after.first + first) * BLOCK_NS, (after.first + stop) * BLOCK_NS)
-        stored = writer.read(memory.variable, window=window, series=[series[n] for n in chosen.tolist()])
-        number = {sensor_series: index for index, sensor_series in enumerate(series)}
-        table = np.array([number[sensor_series] for sensor_series in stored.series], np.int32)
-        stored = replace(stored, series=series, index=table[stored.index].astype(np.int32))
+        stored = memory.writer.read(memory.variable, window=window, series=[series[n] for n in chosen.tolist()])
         given = with_memory(without_memory(stored, memory.tests), after)
         changed = (given.flag != stored.flag) | (given.tests_or_none_set() != stored.tests_or_none_set())
         changed &= stored.flag != MISSING
         if changed.any():
-            count += writer.flags(given.take_rows(changed))
+            count += memory.writer.flags(given.take_rows(changed))
     return count
 
 
@@ -295,15 +263,13 @@ def history_of(
     archive: Archive,
     variable: str,
     tests: VariableTests,
-    read: Callable[..., Readings],
+    read: Read,
     places: Callable[[tuple[Series, ...]], Places],
 ) -> BlockHistory:
-    """Return the cached block history of a variable at a snapshot; `read` takes a `window`."""
+    """Return the cached block history of a variable at a snapshot."""
     key = str(archive.path), archive.snapshot, variable, tests
-    past = _HISTORIES.pop(key, None)
-    if past is None:
-        past = BlockHistory(lambda _: Readings.empty(), tests, places)
-    past.read, past.places = partial(_read_window, read), places
+    past = _HISTORIES.pop(key, None) or BlockHistory(read, tests, places)
+    past.read, past.places = read, places
     # Inserted at the end, so that the least recently used entry is evicted first.
     _HISTORIES[key] = past
     while len(_HISTORIES) > _FEW:
@@ -311,38 +277,26 @@ def history_of(
     return past
 
 
-def _read_window(read: Callable[..., Readings], window: Window) -> Readings:
-    return read(window=window)
-
-
-_HISTORIES: Final[dict[tuple[str, str, str, VariableTests], BlockHistory]] = {}
-_FEW: Final = 2
-
-
 def evaluate_before(memory: Memory, new: Readings) -> BlockBits:
     """Return the current results of all blocks that new readings may change."""
-    first, stop = _span(new)
     memory.history.grow(memory.writer.series(memory.variable))
-    return memory.history.evaluate(*memory.history.affected_blocks(first, stop))
+    return memory.history.evaluate(*affected(memory.tests, *_span(new)))
 
 
-def remember(writer: Writer, memory: Memory, before: BlockBits, new: Readings) -> tuple[int, Readings]:
+def remember(memory: Memory, before: BlockBits, new: Readings) -> tuple[int, Readings]:
     """Add stored readings to the memory and update flags; `before` are the previous results.
 
     Returns the number of previously stored readings with another flag, and the readings with their flags.
     """
-    first, stop = _span(new)
     memory.changed = True
     past = memory.history
-    past.change(first, stop)
+    past.change(*_span(new))
     after = past.evaluate(before.first, before.first + before.tests.shape[1])
     touched = np.zeros(after.tests.shape, np.bool_)
-    number = {sensor_series: index for index, sensor_series in enumerate(past.series)}
-    table = np.array([number[sensor_series] for sensor_series in new.series], np.intp)
-    touched[table[new.index], new.time_ns // BLOCK_NS - after.first] = True
-    flagged_readings = with_memory(new, after.renumber(past.series, new.series))
+    touched[renumber_series(new, past.series).index, new.time_ns // BLOCK_NS - after.first] = True
+    flagged_readings = with_memory(new, after)
     marked = np.count_nonzero(flagged_readings.tests_or_none_set() != new.tests_or_none_set())
-    revised = revise(writer, memory, before, after, touched)
+    revised = revise(memory, before, after, touched)
     # New readings were stored before their marks, and do not count as revised.
     return max(0, revised - int(marked)), flagged_readings
 

@@ -1,4 +1,4 @@
-"""Blocks of hours and terms, the input of the level and zero tests. Pure.
+"""Blocks of hours and terms, the input of the tests with a memory, and the test of faulty zeros. Pure.
 
 A block has one number per series: the median, sum or mean of its values that pass the gross range and arrived without a
 bad flag. No other test is involved, so that a block is a function of stored values alone. Time is divided into terms of
@@ -6,23 +6,28 @@ bad flag. No other test is involved, so that a block is a function of stored val
 first week of the next one, however readings are split into batches: memory is bounded, and the flags are the same.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.core.flags import FAIL, MISSING, SUSPECT, TESTS
+from hypergrid.core.flags import FAIL, MISSING, SUSPECT
 from hypergrid.core.medians import medians_by_group
-from hypergrid.core.readings import Readings
-from ingest.deployment.quality_settings import GrossRange
-from ingest.quality.temporal import HOUR_NS, Floats
+from hypergrid.core.readings import Readings, Series
+from ingest.deployment.quality_settings import FaultyZeros, GrossRange, VariableTests
+from ingest.quality.spatial import Places, nearest_neighbours
+from ingest.quality.temporal import HOUR_NS, Floats, bits_of
 
 BLOCK_HOURS: Final = 3
 BLOCK_NS: Final = BLOCK_HOURS * HOUR_NS
 A_DAY: Final = 24 // BLOCK_HOURS
 """Blocks per day."""
-_GIVEN: Final = np.uint16(sum(1 << TESTS.index(name) for name in ("given_suspect", "given_fail")))
+_ASKED: Final = 8
+"""Number of neighbours of a gauge."""
+_DOUBT: Final = (2.0, 20.0)
+"""Prior counts: a sound gauge misses two of twenty rains that all neighbours have."""
+_GIVEN: Final = bits_of("given_suspect", "given_fail")
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,26 +74,18 @@ def medians(readings: Readings, rows: NDArray[np.intp], first: int, stop: int) -
 
 
 def sums(readings: Readings, rows: NDArray[np.intp], first: int, stop: int) -> Floats:
-    """Return the sum of each series and block, shape (series, stop - first)."""
-    return _sums_and_counts(readings, rows, first, stop)[0]
+    """Return the sum of each series and block, NaN for empty blocks, shape (series, stop - first)."""
+    group, value = _block_indices(readings, rows, first, stop)
+    size = len(readings.series) * (stop - first)
+    total = np.bincount(group, value, minlength=size).astype(np.float64)
+    total[np.bincount(group, minlength=size) == 0] = np.nan
+    return total.reshape(len(readings.series), stop - first)
 
 
 def means(readings: Readings, rows: NDArray[np.intp], first: int, stop: int) -> Floats:
-    """Return the mean of each series and block, shape (series, stop - first)."""
-    total, count = _sums_and_counts(readings, rows, first, stop)
-    return total / np.maximum(count, 1)
-
-
-def _sums_and_counts(
-    readings: Readings, rows: NDArray[np.intp], first: int, stop: int
-) -> tuple[Floats, NDArray[np.intp]]:
-    """Return sums (NaN for empty blocks) and counts, shape (series, stop - first) each."""
-    group, value = _block_indices(readings, rows, first, stop)
-    shape = (len(readings.series), stop - first)
-    count = np.bincount(group, minlength=shape[0] * shape[1])
-    total = np.bincount(group, value, minlength=shape[0] * shape[1]).astype(np.float64)
-    total[count == 0] = np.nan
-    return total.reshape(shape), count.reshape(shape)
+    """Return the mean of each series and block, NaN for empty blocks, shape (series, stop - first)."""
+    ones = replace(readings, value=np.ones(len(readings)))
+    return sums(readings, rows, first, stop) / sums(ones, rows, first, stop)
 
 
 def _block_indices(
@@ -113,3 +110,106 @@ def median(values: Floats, axis: int) -> Floats:
     low, high = np.maximum((count - 1) // 2, 0), np.minimum(count // 2, values.shape[axis] - 1)
     middle = (np.take_along_axis(ordered, low, axis) + np.take_along_axis(ordered, high, axis)) / 2.0
     return np.asarray(np.where(count > 0, middle, np.nan).squeeze(axis))
+
+
+def blocks_of(readings: Readings, tests: VariableTests, first: int, stop: int) -> Floats:
+    """Return the blocks that the level test and the zero test use, of the same readings.
+
+    Shape (2, series, stop - first): medians, then sums or, of rates, means; those that no test uses are NaN.
+    """
+    blocks = np.full((2, len(readings.series), stop - first), np.nan)
+    rows, zeros = usable(readings, tests.gross_range), tests.faulty_zeros
+    if tests.level_shift or (zeros and zeros.of == "counter"):
+        blocks[0] = medians(readings, rows, first, stop)
+    if zeros and zeros.of != "counter":
+        blocks[1] = (means if zeros.of == "rate" else sums)(readings, rows, first, stop)
+    return blocks
+
+
+@dataclass(frozen=True, eq=False)
+class BlockBits:
+    """Bits of failed tests, by series and block."""
+
+    first: int
+    """Index of the first block, counted from 1970."""
+    tests: NDArray[np.uint16]
+    """Bits of the tests, shape (series, blocks)."""
+    series: tuple[Series, ...]
+
+    def reading_bits(self, readings: Readings) -> NDArray[np.uint16]:
+        """Return the bits of readings, shape (n,); 0 outside, and for unknown series."""
+        number = {series: index for index, series in enumerate(self.series)}
+        row = np.array([number.get(series, -1) for series in readings.series] or [0], np.intp)[readings.index]
+        block = readings.time_ns // BLOCK_NS - self.first
+        inside = (row >= 0) & (block >= 0) & (block < self.tests.shape[1]) & (readings.flag != MISSING)
+        tests = np.zeros(len(readings), np.uint16)
+        tests[inside] = self.tests[row[inside], block[inside]]
+        return tests
+
+
+def faulty_zeros(blocks: Blocks, settings: FaultyZeros, places: Places, number: int) -> NDArray[np.bool_]:
+    """Test for blocked rain gauges, which report no rain while their neighbours do.
+
+    In blocks of three hours a gauge is wet, dry or silent. If nearly all of its neighbours are wet and it is dry, it
+    missed rain, which also happens to sound gauges: how often is estimated from all gauges together. A gauge that
+    misses rain repeatedly without a drop in between is less and less likely to be sound; once that probability is below
+    a threshold, its readings from the first missed rain to its next drop are suspect. (The spatial part of the check of
+    faulty zeros of de Vos and others 2019, Quality control for crowdsourced personal weather stations, Geophys. Res.
+    Lett. 46, 8820-8829; and of Blenkinsop and others 2017, Quality-control of an hourly rainfall dataset and
+    climatology of extremes for the UK, Int. J. Climatol. 37, 722-740.)
+
+    Parameters
+    ----------
+    blocks
+        Sums of amounts, means of rates, or medians of counters, from the beginning of the term before to the end of the
+        term, as far as available.
+    number
+        Number of the term.
+
+    Returns
+    -------
+    ndarray
+        Which blocks of the term are faulty zeros, shape (series, blocks of the term).
+    """
+    length = term_blocks(settings.memory_days)
+    begin = (number - 1) * length
+    fallen = blocks.part(begin, begin + 2 * length)
+    if settings.of == "counter":
+        fallen = _increments(fallen)
+    beside = nearest_neighbours(places, _ASKED)
+    silent, dry = ~np.isfinite(fallen), fallen == 0.0
+    report, wet = np.zeros(fallen.shape), np.zeros(fallen.shape)
+    soaked = fallen > settings.wet
+    for column in range(beside.shape[1]):
+        other = beside[:, column]
+        there = (other >= 0)[:, None]
+        report += there & ~silent[other]
+        wet += there & soaked[other]
+    rained = (report >= settings.neighbours) & (wet >= settings.share * report)
+    missed = rained & dry
+    # Only from gauges that report drops now and then: a blocked one must not raise the usual rate.
+    lively = missed.sum(axis=1) < 0.5 * np.maximum((rained & ~silent).sum(axis=1), 1)
+    chance = (_DOUBT[0] + (missed & lively[:, None]).sum()) / (_DOUBT[1] + (rained & ~silent & lively[:, None]).sum())
+    worth = -np.log10(min(chance, 0.5))
+    # A run of zeros ends with the next drop; pauses do not end it.
+    run = np.cumsum(fallen > 0.0, axis=1)
+    is_faulty = np.zeros(fallen.shape, np.bool_)
+    for row in np.flatnonzero(missed.sum(axis=1) * worth >= settings.evidence).tolist():
+        at = np.flatnonzero(missed[row])
+        runs, start = np.unique(run[row, at], return_index=True)
+        for each, run_start, ended in zip(runs.tolist(), start.tolist(), [*start[1:].tolist(), len(at)], strict=True):
+            days = len(np.unique((at[run_start:ended] + begin) // A_DAY))
+            if (ended - run_start) * worth >= settings.evidence and days >= settings.days:
+                inside = run[row] == each
+                inside[: at[run_start]] = False
+                is_faulty[row] |= inside & dry[row]
+    return is_faulty[:, length:]
+
+
+def _increments(content: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return increments since the previous reporting block; a fall counts as change by its absolute value."""
+    seen = np.isfinite(content)
+    last = np.maximum.accumulate(np.where(seen, np.arange(content.shape[1]), -1), axis=1)
+    before = np.concatenate([np.full((len(content), 1), -1), last[:, :-1]], axis=1)
+    earlier = np.where(before >= 0, np.take_along_axis(content, np.maximum(before, 0), 1), np.nan)
+    return np.where(seen, np.abs(content - earlier), np.nan)

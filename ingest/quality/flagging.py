@@ -9,7 +9,8 @@ batches that span years of an archive. Flags thus do not depend on how readings 
 batches are sampled equally often.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.archive import Archive, Conservation, Writer
-from hypergrid.core.flags import MISSING
+from hypergrid.core.flags import FAIL, MEANINGS, MISSING, SUSPECT, TESTS
 from hypergrid.core.readings import Position, Readings, Series, Station, equal_values
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.core.units import Variable
@@ -33,14 +34,91 @@ from ingest.quality.block_tests import (
     with_memory,
 )
 from ingest.quality.blocks import BLOCK_NS
-from ingest.quality.incremental import IncrementalFlagger
-from ingest.quality.merge_new import MergeMasks, merge_stored_and_new
-from ingest.quality.neighbours import network_spacing_m
+from ingest.quality.incremental import IncrementalFlagger, MergeMasks, merge_stored_and_new
 from ingest.quality.run_tests import FlagResult, judge
-from ingest.quality.spatial import Places, find_isolated
-from ingest.quality.summary import GAPS, ISOLATED, NO_ELEVATION, NO_POSITION, Summary
-from ingest.quality.temporal import Line, Sampling, pauses
+from ingest.quality.spatial import Places, find_isolated, network_spacing_m
+from ingest.quality.temporal import Line, Sampling, bits_of, pauses
 from ingest.quality.zone import RADIATION, ZoneGuard, ZoneSuspicion
+
+GAPS = "gaps"
+"""Pauses longer than the gap test allows, per series."""
+ISOLATED = "isolated"
+"""Readings without neighbour tests because of too few nearby stations."""
+NO_POSITION, NO_ELEVATION = "no_position", "no_elevation"
+"""Readings without neighbour tests because of an unknown position or elevation."""
+SKIPPED = (ISOLATED, NO_POSITION, NO_ELEVATION)
+
+
+class Summary:
+    """Counts of flags and of the tests that set them, by station and variable."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], Counter[str]] = {}
+
+    @classmethod
+    def of(cls, parts: Iterable["Summary"]) -> "Summary":
+        """Merge several summaries, which must not share a variable."""
+        whole = cls()
+        for part in parts:
+            whole._counts |= part._counts
+        return whole
+
+    def add(self, readings: Readings) -> None:
+        """Count readings."""
+        # Flags are below 16, so that series and flag form one index.
+        flags = np.bincount(readings.index.astype(np.int64) * 16 + readings.flag, minlength=16 * len(readings.series))
+        for number, flag in np.argwhere(flags.reshape(-1, 16)).tolist():
+            self._counter_of(readings.series[number])[MEANINGS[flag]] += int(flags[16 * number + flag])
+        tests = readings.tests_or_none_set()
+        bad = np.flatnonzero(tests)
+        for name in TESTS:
+            self.add_to(name, readings.series, readings.index[bad[tests[bad] & bits_of(name) > 0]])
+
+    def add_to(self, what: str, series: tuple[Series, ...], index: NDArray[np.int32]) -> None:
+        """Add one to a count for each index of a series."""
+        for number, count in enumerate(np.bincount(index).tolist()):
+            if count:
+                self._counter_of(series[number])[what] += count
+
+    def _counter_of(self, series: Series) -> Counter[str]:
+        return self._counts.setdefault((series.station, series.variable), Counter())
+
+    def count_skipped(self) -> dict[str, dict[str, int]]:
+        """Return the number of stations that no neighbour test could evaluate, by variable and reason."""
+        variable_counts: dict[str, Counter[str]] = {}
+        for (_, variable), counts in self._counts.items():
+            for reason in SKIPPED:
+                if counts.get(reason):
+                    variable_counts.setdefault(variable, Counter())[reason] += 1
+        return {variable: dict(counts) for variable, counts in variable_counts.items()}
+
+    def count_by_station(self) -> dict[str, dict[str, int]]:
+        """Return the counts of each station over its variables: flags by their word, tests, gaps."""
+        station_counts: dict[str, Counter[str]] = {}
+        for (station, _), counts in self._counts.items():
+            station_counts.setdefault(station, Counter()).update(counts)
+        return {station: dict(counts) for station, counts in station_counts.items()}
+
+
+COLUMNS = ("station", "readings", "suspect", "fail", "found by")
+
+
+def table_of(by_station: Mapping[str, Mapping[str, int]], *, maximum: int = 20) -> list[tuple[str, int, int, int, str]]:
+    """Return table rows, most doubtful stations first: station, readings, suspect, fail, tests that flagged them."""
+    suspect, fail = MEANINGS[SUSPECT], MEANINGS[FAIL]
+    doubtful = {s: c for s, c in by_station.items() if c.get(suspect, 0) + c.get(fail, 0) + c.get(GAPS, 0)}
+    ranked = sorted(doubtful.items(), key=lambda item: -(item[1].get(suspect, 0) + item[1].get(fail, 0)))
+    return [
+        (
+            station,
+            sum(counts.get(word, 0) for word in MEANINGS.values()),
+            counts.get(suspect, 0),
+            counts.get(fail, 0),
+            ", ".join(f"{name} {counts[name]:,}" for name in (*TESTS, GAPS, *SKIPPED) if counts.get(name)),
+        )
+        for station, counts in ranked[:maximum]
+    ]
+
 
 _CELLS_AT_ONCE = 2_000_000
 """Cells of the archive that are read at once: about 250 MB including what flagging needs."""
@@ -129,8 +207,8 @@ class QualityFlagger:
         # A reading already stored with this value is kept, so that it is reported as a duplicate; its flag is set
         # below.
         before = None if memory is None else evaluate_before(memory, new)
-        if before is not None and memory is not None:
-            old = with_memory(old, before.renumber(memory.history.series, old.series))
+        if before is not None:
+            old = with_memory(old, before)
         new = _with_flags(new, context, masks, judged, old)
         stored = writer.readings(new)
         if len(old):
@@ -138,11 +216,11 @@ class QualityFlagger:
             # New readings were stored with their flags already, and missing values have no other flag.
             changed &= (context.flag != MISSING) & ~masks.is_new
             given = replace(context, flag=judged.flag, tests=judged.tests).take_rows(changed)
-            if before is not None and memory is not None:
-                given = with_memory(given, before.renumber(memory.history.series, given.series))
+            if before is not None:
+                given = with_memory(given, before)
             self.revised += writer.flags(given)
         if before is not None and memory is not None:
-            revised, new = remember(writer, memory, before, new)
+            revised, new = remember(memory, before, new)
             self.revised += revised
         self._sum_up(new)
         count_gaps(self.summary, context, tests, masks.is_new)
@@ -150,14 +228,13 @@ class QualityFlagger:
         return stored
 
     def _sum_up(self, readings: Readings) -> None:
-        self.summary.add(readings.series, readings.index, readings.flag, readings.tests_or_none_set())
+        self.summary.add(readings)
         if self.quality.zone_guard and readings.series[0].variable == RADIATION:
             self.guard.add(readings)
 
     def suspicions(self) -> list[ZoneSuspicion]:
         """Return the stations whose clocks are hours off according to the radiation of this run."""
-        places = {name: station.position for name, station in self.stations.items()}
-        return self.guard.suspicions({name: (p.lon, p.lat, p.elevation_m) for name, p in places.items()})
+        return self.guard.suspicions(self.stations)
 
 
 class Companions(Mapping[str, Readings]):
@@ -300,9 +377,6 @@ def _split_at_gaps(writer: Writer, variable: str, new: Readings, apart_ns: int, 
     within = starts_ns[(starts_ns > stamps[0]) & (starts_ns <= stamps[-1])]
     max_readings = max(1, _CELLS_AT_ONCE // max(1, cells))
     cuts = np.union1d(stamps[after], within[max_readings - 1 :: max_readings])
-    if not len(cuts):
-        yield new
-        return
     part = np.searchsorted(cuts, new.time_ns, side="right")
     for number in np.unique(part).tolist():
         yield new.take_rows(part == number)
@@ -335,10 +409,13 @@ def reflag_part(
             archive, variable.name, tests, partial(read, variable.name), partial(places_of, stations=archive.stations)
         )
         first, stop = part.start_ns // BLOCK_NS, -(-part.stop_ns // BLOCK_NS)
-        flagged_readings = with_memory(
-            flagged_readings, past.evaluate(first, stop).renumber(past.series, context.series)
-        )
+        flagged_readings = with_memory(flagged_readings, past.evaluate(first, stop))
     return context, flagged_readings, part.holds(context.time_ns)
+
+
+def select_reflagged(old: Readings, new: Readings) -> Readings:
+    """Return those of the new readings whose flag, or the tests that set it, differ."""
+    return new.take_rows((old.flag != new.flag) | (old.tests_or_none_set() != new.tests_or_none_set()))
 
 
 def widen_window(part: Window, reach: int) -> Window:
@@ -370,6 +447,7 @@ def places_of(series: tuple[Series, ...], stations: Mapping[str, Station]) -> Pl
         stations[sensor_series.station].position if sensor_series.station in stations else _NO_POSITION
         for sensor_series in series
     ]
+    known = [station.position for station in stations.values()]
     names, station = np.unique([sensor_series.station for sensor_series in series] or [""], return_inverse=True)
     kinds, kind = np.unique([str(sensor_series.statistic) for sensor_series in series] or [""], return_inverse=True)
     heights = [float("nan") if sensor_series.height_m is None else sensor_series.height_m for sensor_series in series]
@@ -380,11 +458,5 @@ def places_of(series: tuple[Series, ...], stations: Mapping[str, Station]) -> Pl
         station[: len(series)].astype(np.int64),
         kind[: len(series)].astype(np.int64),
         np.array(heights, np.float64),
-        _spacing_m(stations),
+        network_spacing_m(*np.array([(p.lon, p.lat) for p in known], np.float64).reshape(-1, 2).T),
     )
-
-
-def _spacing_m(stations: Mapping[str, Station]) -> float:
-    """Return the spacing of all known stations [m]."""
-    at = [station.position for station in stations.values()]
-    return network_spacing_m(np.array([p.lon for p in at], np.float64), np.array([p.lat for p in at], np.float64))

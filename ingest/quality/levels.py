@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 
 from ingest.deployment.quality_settings import LevelShift
 from ingest.quality.blocks import A_DAY, Blocks, median, term_blocks
-from ingest.quality.neighbours import nearest_neighbours
-from ingest.quality.spatial import Places
+from ingest.quality.spatial import Places, nearest_neighbours
 from ingest.quality.temporal import Floats
 
 RUN: Final = 7
@@ -65,8 +64,8 @@ class Term:
         self._settings, self._length = settings, term_blocks(settings.memory_days)
         self.begin = (number - 1) * self._length
         """Index of the first block that is learned from."""
-        self._flagged: Bools | None = None
-        self._neighbours: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None
+        self._flagged = np.empty((0, 0), np.bool_)
+        self._references = self._candidates = np.empty((0, 0), np.intp)
         self._baseline: dict[int, _Baseline] = {}
 
     def find_shifts(self, blocks: Blocks, places: Places, changed: int) -> Bools:
@@ -86,10 +85,10 @@ class Term:
         if not present.any():
             return np.zeros((count, length), np.bool_)
         touched = changed - self.begin
-        if touched < length or self._flagged is None or len(self._flagged) != count or self._neighbours is None:
-            candidates = nearest_neighbours(places, _CANDIDATES)
+        if touched < length or len(self._flagged) != count:
             learned = values[:, :length] if present[:, :length].any() else values
-            self._neighbours = _references(learned, self._settings, candidates), candidates
+            self._candidates = nearest_neighbours(places, _CANDIDATES)
+            self._references = _references(learned, self._settings, self._candidates)
             self._flagged, self._baseline, touched = np.zeros((count, 2 * length), np.bool_), {}, 0
         if not present[:, :length].any():
             # References are then chosen from the term itself, and may change with each block that is added.
@@ -104,7 +103,7 @@ class Term:
             if until + LOOK > touched or until not in self._baseline:
                 self._baseline[at] = usual
                 if at > began:
-                    shifts, usual = _epoch(values, self._flagged, self._neighbours, self._settings, usual, at, until)
+                    shifts, usual = self._epoch(values, usual, at, until)
                     self._flagged[:, at:until] = shifts
             else:
                 usual = self._baseline[until]
@@ -112,25 +111,54 @@ class Term:
             at = until
         return self._flagged[:, length:]
 
-
-def shifted(blocks: Blocks, settings: LevelShift, places: Places, first: int, stop: int) -> Bools:
-    """Return the mask of blocks in a level shift, shape (series, stop - first).
-
-    Parameters
-    ----------
-    blocks
-        Medians, from the beginning of the term before `first` to a day after `stop`, as far as available.
-    first, stop
-        Block indices.
-    """
-    length = term_blocks(settings.memory_days)
-    shifts = np.zeros((len(blocks.value), stop - first), np.bool_)
-    for number in range(first // length, -(-stop // length)):
-        low, high = max(first, number * length), min(stop, (number + 1) * length)
-        term = Term(number, settings)
-        part = term.find_shifts(blocks, places, term.begin)
-        shifts[:, low - first : high - first] = part[:, low - number * length : high - number * length]
-    return shifts
+    def _epoch(self, values: Floats, before: "_Baseline", at: int, until: int) -> "tuple[Bools, _Baseline]":
+        """Return which blocks from `at` to `until` are in a shift, and the baseline up to `at`."""
+        settings, flagged = self._settings, self._flagged
+        start = max(0, at - round(settings.days) * A_DAY)
+        # The epoch plus one run of blocks around it, whose flags are determined below.
+        stop = min(until + LOOK, values.shape[1])
+        past = np.where(flagged[:, start:at], np.nan, values[:, start:at])
+        offsets = _offsets(past)
+        hour = np.arange(start, stop) % A_DAY
+        anomaly = values[:, start:stop] - offsets[:, hour]
+        split = at - start
+        clean = anomaly.copy()
+        clean[:, :split][flagged[:, start:at]] = np.nan
+        deviation, enough = _deviation(anomaly, clean, self._references)
+        alone = enough[:, :split].sum(axis=1) < 0.5 * np.isfinite(past).sum(axis=1)
+        own = np.isfinite(values[:, start:stop]) & alone[:, None]
+        deviation = np.where(own, values[:, start:stop], deviation)
+        usual = _estimate_baseline(
+            np.where(flagged[:, start:at], np.nan, deviation[:, :split]), before, settings, alone
+        )
+        threshold = np.where(usual.is_alone, settings.alone_threshold, settings.threshold) * (
+            # Wider while few days were learned.
+            1.0 + 4.0 / np.maximum(usual.days, 1.0)
+        )
+        bound = np.maximum(threshold[:, None] * usual.spread, settings.least_shift)[:, hour]
+        ready = usual.days >= np.where(usual.is_alone, _LEAST_ALONE_DAYS, settings.least_days)
+        first = max(split - LOOK, 0)
+        part = slice(first, None)
+        level, bound = usual.level[:, hour[part]], bound[:, part]
+        # Each round removes only the series that are at least as far off as all of their references.
+        for _ in range(4):
+            size = deviation[:, part] - level
+            off = (np.abs(size) > bound) & ready[:, None]
+            worst = _furthest(np.where(off, np.abs(size), 0.0), self._references)
+            fresh = worst & np.isfinite(clean[:, part])
+            if not fresh.any():
+                break
+            clean[:, part][fresh] = np.nan
+            again, _ = _deviation(anomaly[:, part], clean[:, part], self._references)
+            deviation[:, part] = np.where(own[:, part], values[:, start:stop][:, part], again)
+        size = deviation[:, part] - level
+        relative = np.where(ready[:, None], np.nan_to_num(size) / bound, 0.0)
+        present = np.isfinite(size)
+        doubtful = _weather(np.abs(relative), present & ready[:, None], self._candidates)
+        known = np.zeros(relative.shape, np.bool_)
+        known[:, : split - first] = flagged[:, at - (split - first) : at]
+        runs = _runs(relative, doubtful, known, present)
+        return runs[:, split - first : split - first + until - at], usual
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,62 +178,6 @@ class _Baseline:
     def unknown(cls, series: int) -> "_Baseline":
         nothing = np.zeros(series)
         return cls(np.full((series, A_DAY), np.nan), np.zeros((series, A_DAY)), nothing, np.zeros(series, np.bool_))
-
-
-def _epoch(
-    values: Floats,
-    flagged: Bools,
-    beside: tuple[NDArray[np.intp], NDArray[np.intp]],
-    settings: LevelShift,
-    before: _Baseline,
-    at: int,
-    until: int,
-) -> tuple[Bools, _Baseline]:
-    """Return which blocks from `at` to `until` are in a shift, and the baseline up to `at`."""
-    references, candidates = beside
-    start = max(0, at - round(settings.days) * A_DAY)
-    # The epoch plus one run of blocks around it, whose flags are determined below.
-    stop = min(until + LOOK, values.shape[1])
-    past = np.where(flagged[:, start:at], np.nan, values[:, start:at])
-    offsets = _offsets(past)
-    hour = np.arange(start, stop) % A_DAY
-    anomaly = values[:, start:stop] - offsets[:, hour]
-    split = at - start
-    clean = anomaly.copy()
-    clean[:, :split][flagged[:, start:at]] = np.nan
-    deviation, enough = _deviation(anomaly, clean, references)
-    alone = enough[:, :split].sum(axis=1) < 0.5 * np.isfinite(past).sum(axis=1)
-    own = np.isfinite(values[:, start:stop]) & alone[:, None]
-    deviation = np.where(own, values[:, start:stop], deviation)
-    usual = _estimate_baseline(np.where(flagged[:, start:at], np.nan, deviation[:, :split]), before, settings, alone)
-    threshold = np.where(usual.is_alone, settings.alone_threshold, settings.threshold) * (
-        # Wider while few days were learned.
-        1.0 + 4.0 / np.maximum(usual.days, 1.0)
-    )
-    bound = np.maximum(threshold[:, None] * usual.spread, settings.least_shift)[:, hour]
-    ready = usual.days >= np.where(usual.is_alone, _LEAST_ALONE_DAYS, settings.least_days)
-    first = max(split - LOOK, 0)
-    part = slice(first, None)
-    level, bound = usual.level[:, hour[part]], bound[:, part]
-    # Each round removes only the series that are at least as far off as all of their references.
-    for _ in range(4):
-        size = deviation[:, part] - level
-        off = (np.abs(size) > bound) & ready[:, None]
-        worst = _furthest(np.where(off, np.abs(size), 0.0), references)
-        fresh = worst & np.isfinite(clean[:, part])
-        if not fresh.any():
-            break
-        clean[:, part][fresh] = np.nan
-        again, _ = _deviation(anomaly[:, part], clean[:, part], references)
-        deviation[:, part] = np.where(own[:, part], values[:, start:stop][:, part], again)
-    size = deviation[:, part] - level
-    relative = np.where(ready[:, None], np.nan_to_num(size) / bound, 0.0)
-    present = np.isfinite(size)
-    doubtful = _weather(np.abs(relative), present & ready[:, None], candidates)
-    known = np.zeros(relative.shape, np.bool_)
-    known[:, : split - first] = flagged[:, at - (split - first) : at]
-    runs = _runs(relative, doubtful, known, present)
-    return runs[:, split - first : split - first + until - at], usual
 
 
 def _offsets(past: Floats) -> Floats:
@@ -346,7 +318,7 @@ def _references(values: Floats, settings: LevelShift, candidates: NDArray[np.int
     rough = np.full(candidates.shape, np.inf)
     step = np.full(values.shape, np.nan)
     step[:, A_DAY:] = values[:, A_DAY:] - values[:, :-A_DAY]
-    step = step[:, -settings_days(settings) * A_DAY :]
+    step = step[:, -max(7, round(settings.days)) * A_DAY :]
     for column in range(candidates.shape[1]):
         other = candidates[:, column]
         difference = np.where((other >= 0)[:, None], step - step[other], np.nan)
@@ -355,8 +327,3 @@ def _references(values: Floats, settings: LevelShift, candidates: NDArray[np.int
         rough[:, column] = np.where(enough, median(np.abs(difference), axis=1), np.where(other >= 0, 1e300, np.inf))
     order = np.argsort(rough, axis=1, kind="stable")[:, :max_count]
     return np.take_along_axis(candidates, order, 1)
-
-
-def settings_days(settings: LevelShift) -> int:
-    """Return the number of days that references are chosen by."""
-    return max(7, round(settings.days))

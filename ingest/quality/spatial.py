@@ -19,8 +19,8 @@ import scipy  # its parts load when they are used: most queries need none of the
 from numpy.typing import NDArray
 
 from hypergrid.core.flags import GOOD, NOT_EVALUATED, SUSPECT
+from hypergrid.core.geodesy import arc_m, chord_m, places_m
 from ingest.deployment.quality_settings import MINUTE_NS, BuddyCheck, SpatialConsistency
-from ingest.quality.neighbours import EARTH_RADIUS_M, directions, network_spacing_m
 from ingest.quality.temporal import Flags, Floats, Line
 
 _DENSE: Final = 256
@@ -28,6 +28,13 @@ _DENSE: Final = 256
 _LEAST_RADIUS_M, _MOST_RADIUS_M = 10_000.0, 160_000.0
 _CELLS_AT_ONCE: Final = 1 << 20
 """Cells times series that are in memory at once, about 100 MB."""
+
+# On a square grid, the fifth to eighth neighbour have the same distance.
+_RANK: Final = 6
+"""Rank of the neighbour whose distance determines the network's spacing."""
+# Other series of the same station have the same position.
+_SPARE: Final = 8
+"""Number of extra results of the tree query."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +67,8 @@ class Places:
         row, other = np.empty((2, 0), np.intp)
         # By a tree: memory grows with the number of neighbour pairs, not with series squared.
         if len(placed) > 1 and radius_m > 0.0:
-            tree = scipy.spatial.cKDTree(directions(self.lon[placed], self.lat[placed]))
-            chord = 2.0 * np.sin(min(radius_m / (2.0 * EARTH_RADIUS_M), np.pi / 2.0))
-            pairs = placed[tree.query_pairs(chord, output_type="ndarray")]
+            tree = scipy.spatial.cKDTree(places_m(self.lon[placed], self.lat[placed]))
+            pairs = placed[tree.query_pairs(chord_m(radius_m), output_type="ndarray")]
             near = (self.station[pairs[:, 0]] != self.station[pairs[:, 1]]) & (
                 self.kind[pairs[:, 0]] == self.kind[pairs[:, 1]]
             )
@@ -98,13 +104,7 @@ def find_isolated(
     most_elevation_m
         Maximum difference in elevation to neighbours [m]; None: at any elevation, known or not.
     """
-    alone: NDArray[np.bool_] = _counts(places.neighbours(radius_m, most_elevation_m)) < neighbours
-    return alone
-
-
-def _counts(near: "scipy.sparse.csr_array") -> NDArray[np.int64]:
-    """Return the number of neighbours of each series."""
-    return np.diff(near.indptr)
+    return np.diff(places.neighbours(radius_m, most_elevation_m).indptr) < neighbours
 
 
 def buddy_check(line: Line, settings: BuddyCheck, places: Places) -> Flags:
@@ -197,7 +197,7 @@ def _flags(
     line: Line, settings: BuddyCheck | SpatialConsistency, near: "scipy.sparse.csr_array", judge: _Judge
 ) -> Flags:
     flag = np.full(len(line), NOT_EVALUATED, np.uint8)
-    social = _counts(near) >= settings.neighbours
+    social = np.diff(near.indptr) >= settings.neighbours
     # Other series are neither evaluated nor neighbours of evaluated ones.
     has_neighbour = social | (social.astype(np.float64) @ near > 0.0)
     rows = np.flatnonzero(has_neighbour[line.index]) if social.any() else ()
@@ -247,3 +247,56 @@ def _judge_cells(
         np.subtract.at(total, group[bad], line.value[bad])
         looked = np.flatnonzero(np.isin(cell, cell[bad]))
     return flag
+
+
+def nearest_neighbours(places: Places, count: int) -> NDArray[np.intp]:
+    """Return nearest series of other stations and the same kind, -1 padded, shape (series, count).
+
+    Nearest first; ties are broken by station index. A series without a position gets others of its kind, those without
+    a position first: all if there are few, else a sample spread over the network.
+    """
+    size = len(places.lon)
+    neighbours = np.full((size, max(0, min(count, size - 1))), -1, np.intp)
+    known = np.isfinite(places.lon) & np.isfinite(places.lat)
+    for kind in np.unique(places.kind):
+        members = np.flatnonzero(places.kind == kind)
+        placed = members[known[members]]
+        if len(placed) > 1:
+            _query_tree(places, placed, neighbours)
+        for member in members[~known[members]]:
+            others = members[places.station[members] != places.station[member]]
+            others = others[np.lexsort((places.station[others], known[others]))]
+            if len(others) > neighbours.shape[1]:
+                others = others[np.linspace(0, len(others) - 1, neighbours.shape[1]).astype(np.intp)]
+            neighbours[member, : len(others)] = others
+    return neighbours
+
+
+def _query_tree(places: Places, placed: NDArray[np.intp], neighbours: NDArray[np.intp]) -> None:
+    tree = scipy.spatial.cKDTree(places_m(places.lon[placed], places.lat[placed]))
+    asked = min(neighbours.shape[1] + _SPARE + 1, len(placed))
+    chord, at = tree.query(tree.data, k=asked)
+    chord, at = chord.reshape(len(placed), asked), at.reshape(len(placed), asked)
+    station = places.station[placed]
+    for row, member in enumerate(placed.tolist()):
+        # Rounded to centimetres, so that ties do not depend on rounding errors.
+        order = np.lexsort((station[at[row]], np.round(chord[row], 2)))
+        others = at[row][order]
+        others = others[station[others] != station[row]][: neighbours.shape[1]]
+        neighbours[member, : len(others)] = placed[others]
+
+
+def network_spacing_m(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> float:
+    """Return the network's spacing [m]; NaN for fewer than two places.
+
+    It is the spacing of a square grid as dense as the network at its median station, and follows from the distance to
+    the sixth of the other places: on a grid of that spacing, a circle of this radius holds 2 pi places.
+    """
+    known = np.isfinite(lon) & np.isfinite(lat)
+    places = np.unique(np.stack([lon[known], lat[known]], axis=1), axis=0)
+    if len(places) < 2:
+        return float("nan")
+    # The nearest place alone would give half the spacing if stations are placed at random.
+    points, rank = places_m(places[:, 0], places[:, 1]), min(_RANK, len(places) - 1)
+    chord, _ = scipy.spatial.cKDTree(points).query(points, k=[rank + 1])
+    return float(np.median(arc_m(chord[:, 0]))) / np.sqrt(2.0) * np.sqrt(_RANK / rank)

@@ -11,14 +11,14 @@ Each test takes readings ordered by series, then time, without missing values, a
 # flags only the readings after the threshold. It took one series a call and processed 0.2 million values a second
 # (our tests together more than 10), its range over a window 0.4; importing it took 1.7 s.
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.core.flags import FAIL, GOOD, NOT_EVALUATED, SUSPECT
+from hypergrid.core.flags import FAIL, GOOD, NOT_EVALUATED, SUSPECT, TESTS
 from hypergrid.core.readings import Series
 from ingest.deployment.quality_settings import (
     JOINED_INTERVALS,
@@ -34,10 +34,17 @@ from ingest.deployment.quality_settings import (
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.uint8]
+Exemption = Callable[[NDArray[np.intp]], NDArray[np.bool_]]
+"""Returns which of the given rows are exempt, shape (rows,)."""
 HOUR_NS: Final = 3_600_000_000_000
 # Stamps of a logger are off by some seconds.
 OVERLAPPING: Final = 0.9
 """Minimum distance of the stamps of non-overlapping intervals [share of their length]."""
+
+
+def bits_of(*names: str) -> np.uint16:
+    """Return the bits of the given `TESTS`."""
+    return np.uint16(sum(1 << TESTS.index(name) for name in names))
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +152,6 @@ def spike(line: Line, settings: Spike) -> Flags:
     readings within `within_hours`: a missing value next to a spike does not hide it. Ends are not evaluated.
     """
     flag = np.full(len(line), NOT_EVALUATED, np.uint8)
-    if len(line) < 3:
-        return flag
     near = line.joined(settings.within_hours)
     flag[1:-1][near[:-1] & near[1:]] = GOOD
     step = np.diff(line.value)
@@ -168,8 +173,6 @@ def rate_of_change(line: Line, settings: RateOfChange) -> Flags:
     `per_hour` is then the rate of ioos_qc.
     """
     flag = np.full(len(line), NOT_EVALUATED, np.uint8)
-    if len(line) < 2:
-        return flag
     flag[1:][line.joined(settings.within_hours)] = GOOD
     size = np.abs(np.diff(line.value))
     rows = np.flatnonzero(size > settings.suspect)
@@ -211,7 +214,7 @@ def pauses(line: Line, hours: float) -> NDArray[np.intp]:
     return np.flatnonzero((line.index[1:] == line.index[:-1]) & ~line.joined(hours))
 
 
-def flat_line(line: Line, settings: FlatLine, exempt: "Exemption") -> Flags:
+def flat_line(line: Line, settings: FlatLine, exempt: Exemption) -> Flags:
     """Flag runs of readings that stay within the tolerance for too long.
 
     Unlike ioos_qc: equal values are flagged at a tolerance of 0, time is measured by the stamps, the whole run is
@@ -251,7 +254,7 @@ def _equal_runs(
     near: NDArray[np.bool_],
     settings: FlatLine,
     thresholds: list[tuple[float, int]],
-    exempt: "Exemption",
+    exempt: Exemption,
     flag: Flags,
 ) -> None:
     breaks = np.flatnonzero(~near | (line.value[1:] != line.value[:-1])) + 1
@@ -305,8 +308,7 @@ def _flag_still(
         still = whole[high - low <= settings.tolerance]
         np.add.at(edges, begin[still], 1)
         np.add.at(edges, end[still] + 1, -1)
-    covered: NDArray[np.bool_] = np.cumsum(edges[:-1]) > 0
-    return covered
+    return np.cumsum(edges[:-1]) > 0
 
 
 def _extremes(value: Floats, first: NDArray[np.intp], last: NDArray[np.intp]) -> tuple[Floats, Floats]:
@@ -377,10 +379,3 @@ def _rows_after(line: Line, starts: NDArray[np.intp], period_ns: int) -> NDArray
         stamps = line.time_ns[start:stop]
         first[start:stop] = start + np.searchsorted(stamps, stamps - period_ns, side="right")
     return first
-
-
-class Exemption:
-    """Mask of exempt readings, shape (rows,), evaluated only for requested rows; this one exempts none."""
-
-    def __call__(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-        return np.zeros(len(rows), np.bool_)

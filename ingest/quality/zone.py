@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.core.readings import Readings
+from hypergrid.core.readings import Position, Readings, Station
 from hypergrid.physics.sun import clear_sky, sun
 from ingest.quality.temporal import HOUR_NS, Floats
 
@@ -80,21 +80,20 @@ class ZoneGuard:
                 part = kept.starts_ns()[start:stop], kept.value[start:stop]
                 self._parts.setdefault(series.station, []).append(part)
 
-    def suspicions(self, positions: Mapping[str, tuple[float, float, float]]) -> list[ZoneSuspicion]:
-        """Return stations whose clocks are off, among those with a position (longitude, latitude, elevation)."""
+    def suspicions(self, stations: Mapping[str, Station]) -> list[ZoneSuspicion]:
+        """Return stations whose clocks are off, among those with a position."""
         zone_suspicions = []
-        for station, parts in self._parts.items():
-            lon, lat, elevation_m = positions.get(station, (np.nan, np.nan, np.nan))
-            if np.isfinite(lon) and np.isfinite(lat):
+        for name, parts in self._parts.items():
+            position = stations[name].position if name in stations else None
+            if position is not None and np.isfinite(position.lon) and np.isfinite(position.lat):
                 stamps, value = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-                position = np.array([lon]), np.array([lat]), np.nan_to_num(np.array([elevation_m]))
-                suspicion = find_suspicion(station, stamps, value, *position)
+                suspicion = find_suspicion(name, stamps, value, position)
                 zone_suspicions += [suspicion] if suspicion is not None else []
         return zone_suspicions
 
 
 def find_suspicion(
-    station: str, stamps_ns: NDArray[np.int64], value: Floats, lon: Floats, lat: Floats, elevation_m: Floats
+    station: str, stamps_ns: NDArray[np.int64], value: Floats, position: Position
 ) -> ZoneSuspicion | None:
     """Compare a station's radiation [W m-2] with the sun; None without suspicion or enough data.
 
@@ -102,8 +101,8 @@ def find_suspicion(
     ----------
     stamps_ns, value
         Shape (n,).
-    lon, lat, elevation_m
-        Of the station [degree, degree, m], shape (1,).
+    position
+        Of the station.
     """
     bright = np.maximum(value, 0.0)
     total = float(bright.sum())
@@ -114,7 +113,7 @@ def find_suspicion(
     zero = int(np.flatnonzero(OFFSETS_H == 0.0)[0])
     # The declared zone comes first, because the search ends if it explains the radiation.
     for number in (zero, *(index for index in range(len(OFFSETS_H)) if index != zero)):
-        clear = _clear(stamps_ns - round(OFFSETS_H[number] * HOUR_NS), lon, lat, elevation_m)
+        clear = _clear(stamps_ns - round(OFFSETS_H[number] * HOUR_NS), position)
         beyond = np.maximum(bright - CLOUD_EDGE * clear - LOW_SUN_W_M2, 0.0)
         unexplained[number] = beyond.sum() / total
         if number == zero and unexplained[zero] <= MOST_UNEXPLAINED:
@@ -127,16 +126,19 @@ def find_suspicion(
         # No offset explains it: the sensor has another fault.
         return None
     best = int(np.argmax(np.where(explaining, agreement, -1.0)))
-    return ZoneSuspicion(station, float(OFFSETS_H[best]), float(unexplained[zero]), _noon(stamps_ns, bright, lon))
+    return ZoneSuspicion(
+        station, float(OFFSETS_H[best]), float(unexplained[zero]), _noon(stamps_ns, bright, position.lon)
+    )
 
 
-def _clear(stamps_ns: NDArray[np.int64], lon: Floats, lat: Floats, elevation_m: Floats) -> Floats:
+def _clear(stamps_ns: NDArray[np.int64], position: Position) -> Floats:
     now = sun(stamps_ns)
-    return clear_sky(now.sine(lon, lat), elevation_m, now.irradiance_w_m2, turbidity=2.0)[:, 0]
+    sine, elevation_m = now.sine(np.array([position.lon]), np.array([position.lat])), np.array([position.elevation_m])
+    return clear_sky(sine, np.nan_to_num(elevation_m), now.irradiance_w_m2, turbidity=2.0)[:, 0]
 
 
-def _noon(stamps_ns: NDArray[np.int64], bright: Floats, lon: Floats) -> float:
+def _noon(stamps_ns: NDArray[np.int64], bright: Floats, lon: float) -> float:
     """Return the lag of the radiation's centre behind mean solar noon [h], -12 to 12."""
-    angle = 2.0 * np.pi * ((stamps_ns % (24 * HOUR_NS)) / (24.0 * HOUR_NS) + float(lon[0]) / 360.0 - 0.5)
+    angle = 2.0 * np.pi * ((stamps_ns % (24 * HOUR_NS)) / (24.0 * HOUR_NS) + lon / 360.0 - 0.5)
     middle = np.arctan2(float(np.sin(angle) @ bright), float(np.cos(angle) @ bright))
     return float(middle / (2.0 * np.pi) * 24.0)

@@ -5,6 +5,10 @@ Raw files are read as they were when they were ingested, run by run, and stream 
 nothing. A reading that is stored already is left alone. If the flag, the tests or the arrival of a cell are readable,
 they are kept; otherwise the reading is flagged as in an ingest, and gets the arrival that its file gives. Readings
 without a raw copy are counted as lost.
+
+An archive of an older layout is upgraded after its values were compared with its raw copies: its chunks have no
+checksums, so only raw copies can show whether a value has changed. Flags, and the tests that set them, are in no raw
+copy; nor are readings that were written from Python, amended or withdrawn.
 """
 
 import shutil
@@ -20,7 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hypergrid.archive import Archive, FileEntry, Writer
+from hypergrid.archive import Archive, Defect, FileEntry, Writer
 from hypergrid.archive.arrays.cells import Slices
 from hypergrid.archive.arrays.records import LostRecords, Repair
 from hypergrid.archive.arrays.variable_group import VariableGroup
@@ -29,20 +33,20 @@ from hypergrid.archive.disk.raw_copies import RAW, list_copies, read_back
 from hypergrid.archive.durability import salvage
 from hypergrid.archive.durability.repair import GONE, read_gone, repair_files
 from hypergrid.archive.durability.salvage import Damage, LostReadings
+from hypergrid.archive.durability.upgrade import LayoutUpgrade, upgrade
 from hypergrid.core.errors import ArchiveConflict, HyperGridError
 from hypergrid.core.flags import MISSING
-from hypergrid.core.readings import Readings, concatenate, equal_values, has_version
+from hypergrid.core.readings import Readings, concatenate, equal_values, has_version, share_series
 from hypergrid.core.times import Window
 from ingest.batch.archive_session import STAGING
 from ingest.batch.report import Stages
-from ingest.deployment.deployment_file import FILE_NAME
+from ingest.deployment.deployment_file import FILE_NAME, read_versions
 from ingest.deployment.to_readings import stations_of
-from ingest.deployment.versions import read_versions
 from ingest.job import ingest
 from ingest.quality.flagging import QualityFlagger, flagger_as_kept
-from ingest.repair.stream_history import ALL_TIME, StreamHistory, committed_upto, read_streams, stored_upto
-from ingest.repair.verify_values import verify
-from ingest.reprocess.reading_diff import ParsedAs, counted, find_readings
+from ingest.repair.stream_history import ALL_TIME, StreamHistory, StreamReader, committed_upto, stored_upto
+from ingest.repair.verify_values import RawComparisonReport, verify
+from ingest.reprocess.reading_diff import ParsedAs, find_readings
 from ingest.reprocess.remap import descriptions_by_mapping, kept_descriptions, unpack, unpack_tables, versions_of
 from ingest.sources.spool import durable
 from ingest.streaming.restart import forget_checkpoint, note_replay
@@ -82,11 +86,8 @@ class RepairReport:
 
     def list_lost(self, lost_readings: Iterable[LostReadings]) -> None:
         """Append lost readings to the list, counting those beyond `LISTED`."""
-        for item in lost_readings:
-            if len(self.lost_readings) < LISTED:
-                self.lost_readings.append(item)
-            else:
-                self.lost_unlisted += 1
+        every = [*self.lost_readings, *lost_readings]
+        self.lost_readings, self.lost_unlisted = every[:LISTED], self.lost_unlisted + max(0, len(every) - LISTED)
 
 
 def repair(
@@ -161,7 +162,8 @@ def _repair(folder: Path, now_ns: int, progress: Callable[[str, float], None] | 
             if damaged:
                 files = _known_files(latest, warnings.append)
                 versions = versions_of(latest, files, scratch, stages, warnings.append)
-                streams = read_streams(latest, files, damaged, scratch, warnings.append, upto=committed_upto(latest))
+                reader = StreamReader(latest, files, scratch, warnings.append)
+                streams = reader.read(damaged, upto=committed_upto(latest))
             run = _RestoreRun(archive, writer, versions, streams, report)
             with stages.stage("restore") as on_progress:
                 for index, name in enumerate(damaged):
@@ -284,9 +286,7 @@ class _RestoreRun:
     def _history(self, name: str, window: Window) -> tuple[Readings, Readings]:
         """Return the readings of raw files in a window: in force, and superseded, oldest first."""
         parts = self._readings_by_run(name, window)
-        series = tuple(dict.fromkeys(each for readings in parts for each in readings.series))
-        whole = concatenate([Readings.empty(series), *(counted(readings, series) for readings in parts)])
-        whole = whole.select_window(window)
+        whole = concatenate(share_series(Readings.empty(), *parts)).select_window(window)
         # A stable sort: versions of one series and timestamp keep their order.
         whole = whole.take_rows(np.lexsort((whole.time_ns, whole.index)))
         alike = whole.mark_repeats() & equal_values(whole.value[1:], whole.value[:-1])
@@ -315,10 +315,9 @@ class _RestoreRun:
         def add(group: VariableGroup, _slices: Slices) -> None:
             nonlocal added
             there = group.side_readings(superseded=True, window=window)
-            series = tuple(dict.fromkeys([*group.series, *replaced.series]))
-            ordered = counted(replaced, series)
-            lacking = ~has_version(counted(there, series), ordered)
-            lost = ordered.take_rows(lacking & (ordered.index < len(group.series)))
+            there, offered = share_series(there, replaced)
+            lacking = ~has_version(there, offered) & (offered.index < len(group.series))
+            lost = offered.take_rows(lacking).sort_rows()
             group.add_side(lost, superseded=True)
             added = len(lost)
             group.superseded += added
@@ -332,9 +331,8 @@ class _RestoreRun:
             return 0
         window = Window(int(given.time_ns.min()), int(given.time_ns.max()) + 1)
         stored = self.writer.read(name, window=window)
-        series = tuple(dict.fromkeys([*stored.series, *given.series]))
-        ordered = counted(given, series)
-        return self.store(name, ordered.take_rows(find_readings(counted(stored, series), ordered) < 0))
+        stored, offered = share_series(stored, given)
+        return self.store(name, offered.take_rows(find_readings(stored, offered) < 0).sort_rows())
 
     def store(self, name: str, readings: Readings) -> int:
         """Flag and store readings; return their number."""
@@ -348,11 +346,9 @@ def _with_arrivals(given: Readings, known: Readings) -> Readings:
     """Replace arrivals by those of `known` for the same series and timestamps."""
     if not len(given) or not len(known):
         return given
-    series = tuple(dict.fromkeys([*known.series, *given.series]))
-    ordered, there = counted(given, series), counted(known, series)
-    at = find_readings(there, ordered)
-    arrival_ns = np.where(at >= 0, there.arrival_ns[at], ordered.arrival_ns)
-    return replace(ordered, arrival_ns=arrival_ns)
+    known, given = share_series(known, given)
+    at = find_readings(known, given)
+    return replace(given, arrival_ns=np.where(at >= 0, known.arrival_ns[at], given.arrival_ns))
 
 
 def commit_again(
@@ -419,8 +415,8 @@ def _streams(
 ) -> Mapping[str, StreamHistory]:
     """Return the stream readings received after all those that the archive has."""
     always = dict.fromkeys(archive.variables, [ALL_TIME])
-    files, after = [*archive.files(), *gone.files], stored_upto(archive)
-    return read_streams(archive, files, always, scratch, warn, after=after, upto=durable(archive.path / SPOOL))
+    reader = StreamReader(archive, [*archive.files(), *gone.files], scratch, warn)
+    return reader.read(always, after=stored_upto(archive), upto=durable(archive.path / SPOOL))
 
 
 def _store_received(
@@ -445,3 +441,60 @@ def _store_received(
 
 def _readings(archive: Archive) -> int:
     return sum(archive.readings(name) for name in archive.variables)
+
+
+@dataclass(frozen=True)
+class UpgradeReport:
+    """Result of an upgrade, and of the comparison of its values."""
+
+    upgraded: LayoutUpgrade
+    values: RawComparisonReport | None
+    """Comparison with raw copies; None: this run compared nothing, because main had already moved."""
+    repaired: RepairReport | None = None
+    """Readings restored from raw copies; None: not requested, or not needed."""
+
+    def to_dict(self) -> dict[str, Any]:
+        metadata: dict[str, Any] = asdict(self.upgraded)
+        if self.values is not None:
+            metadata["values"] = {**self.values.to_json(), "failed": [item.to_json() for item in self.values.failed]}
+        return metadata if self.repaired is None else {**metadata, "repair": self.repaired.to_dict()}
+
+
+def upgrade_compared(
+    path: Path,
+    *,
+    now_ns: int,
+    mend: bool = False,
+    progress: Callable[[str, float], None] = lambda _what, _done: None,
+    on_wait: Callable[[], None] = lambda: None,
+) -> UpgradeReport:
+    """Upgrade an archive to the current layout, unless its values differ from its raw copies.
+
+    Parameters
+    ----------
+    mend
+        Upgrade it anyway, then store the values of raw copies; other values are superseded.
+
+    Raises
+    ------
+    hypergrid.core.errors.DamagedArchive
+        Values differ, or the archive is partly unreadable; nothing was changed.
+    hypergrid.core.errors.NotAnArchive, hypergrid.core.errors.ArchiveConflict
+        As in `hypergrid.archive.durability.upgrade.upgrade`.
+    """
+    compared: list[RawComparisonReport] = []
+
+    def compare(copy: Archive, notify: Callable[[str, float], None]) -> Iterable[Defect]:
+        values = verify(copy, progress=notify)
+        compared.append(values)
+        remedy = f"'hypergrid upgrade {copy.path} --repair' upgrades it and stores what raw copies say"
+        # Parts that could not be compared do not prevent an upgrade; they are in the report.
+        lost = replace(values, failed=[]).defects()
+        return [] if mend else [replace(item, remedy=remedy) for item in lost]
+
+    done = upgrade(path, now_ns=now_ns, compare=compare, progress=progress, on_wait=on_wait)
+    values = compared[0] if compared else None
+    # Also if main had already moved: a killed run may have done that without storing anything.
+    needs_repair = mend and (values is None or bool(values.lost))
+    repaired = repair(path, now_ns=now_ns, deep=True, progress=progress) if needs_repair else None
+    return UpgradeReport(done, values, repaired)

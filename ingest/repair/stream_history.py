@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from hypergrid.archive import Archive, FileEntry
 from hypergrid.archive.disk.raw_copies import RAW, read_back
 from hypergrid.core.errors import DamagedArchive, HyperGridError
-from hypergrid.core.readings import Readings, Series, concatenate, renumber_series
+from hypergrid.core.readings import Readings, Series, concatenate, renumber_series, share_series
 from hypergrid.core.times import Window
 from ingest.batch.staging import Span
-from ingest.deployment.versions import DeploymentVersion, read_versions
+from ingest.deployment.deployment_file import DeploymentVersion, read_versions
 from ingest.sources.spool import durable, reach, segment_name, segments
 from ingest.streaming.assembler import SentMessages
 from ingest.streaming.restart import first_needed
@@ -68,13 +68,12 @@ class _HistoryPart:
     @classmethod
     def write(cls, path: Path, timed_readings: Sequence[tuple[Readings, NDArray[np.int64]]]) -> "_HistoryPart":
         """Write readings and when each was received to a file."""
-        series = tuple(dict.fromkeys(each for readings, _ in timed_readings for each in readings.series))
         # Kept in order of arrival, because amendments must follow what they amend.
-        whole = concatenate([renumber_series(readings, series) for readings, _ in timed_readings])
+        whole = concatenate(share_series(*(readings for readings, _ in timed_readings)))
         columns = {name: getattr(whole, name) for name in _COLUMNS}
         with path.open("wb") as file:
             np.savez(file, came_ns=np.concatenate([came_ns for _, came_ns in timed_readings]), **columns)
-        return cls(path, series, (int(whole.time_ns.min()), int(whole.time_ns.max()), len(whole)))
+        return cls(path, whole.series, (int(whole.time_ns.min()), int(whole.time_ns.max()), len(whole)))
 
     def within(self, window: Window, start_ns: float, stop_ns: float) -> Readings:
         """Return the readings with timestamps in a window that were received from `start_ns` until before `stop_ns`."""
@@ -109,74 +108,18 @@ class StreamHistory:
         return concatenate([Readings.empty(self.series), *parts])
 
 
-def read_streams(
-    archive: Archive,
-    files: Sequence[FileEntry],
-    windows: Mapping[str, Sequence[Window]],
-    scratch: Path,
-    warn: Callable[[str], None],
-    *,
-    after: int = 0,
-    upto: int,
-) -> dict[str, StreamHistory]:
-    """Read stream readings within each variable's windows, from records with after < seq <= upto.
-
-    Parameters
-    ----------
-    files
-        Ledger of files, which includes segments of streams.
-    scratch
-        Folder for unpacked segments and for the results.
-    warn
-        Called for records that cannot be read, with the reason.
-    """
-    try:
-        described = read_versions(archive.path / STREAM / DEPLOYMENTS)
-    except DamagedArchive as error:
-        warn(f"what streams brought cannot be read again: {error}")
-        return {}
-    history = _HistoryReader(archive, windows, scratch)
-    for folder, first in _segments(archive, files, scratch, warn):
-        last = min(upto, durable(folder))
-        try:
-            history.add(folder, max(after, first - 1), last, described)
-        except (HyperGridError, OSError) as error:
-            warn(f"records {first} to {last} of a stream cannot be read again: {error}")
-    return history.by_variable()
-
-
-def _segments(
-    archive: Archive, files: Sequence[FileEntry], scratch: Path, warn: Callable[[str], None]
-) -> Iterator[tuple[Path, int]]:
-    """Yield each archived segment's folder and first record, in order, then the whole spool."""
-    spool = archive.path / SPOOL
-    there = segments(spool)
-    kept = kept_segments(files)
-    for first in sorted(kept):
-        # Later segments are still in the spool.
-        if there and first >= there[0][0]:
-            break
-        try:
-            content = read_back(archive.path / RAW, kept[first])
-        except (HyperGridError, OSError) as error:
-            warn(f"a segment of a stream, from record {first} on, cannot be read again: {error}")
-            continue
-        folder = scratch / f"segment-{first}"
-        folder.mkdir()
-        path = folder / segment_name(first)
-        path.write_bytes(content)
-        yield folder, first
-        # At most one unpacked segment is on disk.
-        path.unlink()
-    if there:
-        yield spool, there[0][0]
-
-
 @dataclass
-class _HistoryReader:
+class StreamReader:
+    """Reads what streams brought again; readings are written to files until they are asked for."""
+
     archive: Archive
-    windows: Mapping[str, Sequence[Window]]
+    files: Sequence[FileEntry]
+    """Ledger of files, which includes segments of streams."""
     scratch: Path
+    """Folder for unpacked segments and for the results."""
+    warn: Callable[[str], None]
+    """Called for records that cannot be read, with the reason."""
+    _windows: Mapping[str, Sequence[Window]] = field(default_factory=dict)
     _names: dict[str, Dictionary] = field(default_factory=dict)
     _sent: dict[str, SentMessages] = field(default_factory=dict)
     _pending: dict[str, list[tuple[Readings, NDArray[np.int64]]]] = field(default_factory=dict)
@@ -184,7 +127,47 @@ class _HistoryReader:
     _held: int = 0
     """Readings that are not in a file yet."""
 
-    def add(self, folder: Path, after: int, upto: int, described: list[DeploymentVersion]) -> None:
+    def read(self, windows: Mapping[str, Sequence[Window]], *, after: int = 0, upto: int) -> dict[str, StreamHistory]:
+        """Read the readings within each variable's windows, from records with after < seq <= upto."""
+        try:
+            described = read_versions(self.archive.path / STREAM / DEPLOYMENTS)
+        except DamagedArchive as error:
+            self.warn(f"what streams brought cannot be read again: {error}")
+            return {}
+        self._windows = windows
+        for folder, first in self._segments():
+            last = min(upto, durable(folder))
+            try:
+                self._add(folder, max(after, first - 1), last, described)
+            except (HyperGridError, OSError) as error:
+                self.warn(f"records {first} to {last} of a stream cannot be read again: {error}")
+        self._write_parts()
+        return {name: StreamHistory(parts) for name, parts in self._parts.items()}
+
+    def _segments(self) -> Iterator[tuple[Path, int]]:
+        """Yield each archived segment's folder and first record, in order, then the whole spool."""
+        spool = self.archive.path / SPOOL
+        there, kept = segments(spool), kept_segments(self.files)
+        for first in sorted(kept):
+            # Later segments are still in the spool.
+            if there and first >= there[0][0]:
+                break
+            try:
+                content = read_back(self.archive.path / RAW, kept[first])
+            except (HyperGridError, OSError) as error:
+                self.warn(f"a segment of a stream, from record {first} on, cannot be read again: {error}")
+                continue
+            folder = self.scratch / f"segment-{first}"
+            folder.mkdir()
+            path = folder / segment_name(first)
+            path.write_bytes(content)
+            yield folder, first
+            # At most one unpacked segment is on disk.
+            path.unlink()
+        if there:
+            yield spool, there[0][0]
+
+    def _add(self, folder: Path, after: int, upto: int, described: list[DeploymentVersion]) -> None:
         """Add the records of a spool with after < seq <= upto."""
         while after < upto:
             stop = min(upto, reach(folder, after, most_bytes=BYTES_AT_ONCE))
@@ -197,10 +180,10 @@ class _HistoryReader:
             after = stop
 
     def _add_rows(self, rows: RowBatch) -> None:
-        variables = {name: self.archive.variable(name) for name in self.windows}
+        variables = {name: self.archive.variable(name) for name in self._windows}
         for name, (readings, came_ns) in readings_by_variable(rows, variables).items():
             inside = np.zeros(len(readings), np.bool_)
-            for window in self.windows[name]:
+            for window in self._windows[name]:
                 inside |= window.holds(readings.time_ns)
             if inside.any():
                 self._pending.setdefault(name, []).append((readings.take_rows(inside), came_ns[inside]))
@@ -213,7 +196,3 @@ class _HistoryReader:
             path = self.scratch / f"came-{sum(map(len, self._parts.values()))}.npz"
             self._parts.setdefault(name, []).append(_HistoryPart.write(path, timed_readings))
         self._pending, self._held = {}, 0
-
-    def by_variable(self) -> dict[str, StreamHistory]:
-        self._write_parts()
-        return {name: StreamHistory(parts) for name, parts in self._parts.items()}

@@ -5,12 +5,18 @@ in force or superseded; if it is neither, it was lost. Readings in force without
 written from Python; they are counted.
 
 Raw copies are parsed again with the descriptions of their ingest; memory is bounded by a range of time.
+
+Parts of an archive's folder beside its store are examined here, too: the store checks itself, raw copies and the state
+of servers (`Archive.check`); each part that ingest keeps has an examiner that knows its format. A new part needs one,
+and an entry in `PARTS`.
 """
 
 import math
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,14 +26,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.archive import Archive, Defect
+from hypergrid.archive.disk.checksums import read_checked
+from hypergrid.archive.disk.lock import is_free
 from hypergrid.core.errors import DamagedArchive
-from hypergrid.core.readings import Readings, Series, concatenate, equal_values, has_version, renumber_series
+from hypergrid.core.readings import Readings, Series, concatenate, equal_values, has_version, share_series
 from hypergrid.core.times import Window, format_instant
+from hypergrid.formats.partitioned import load_piece
 from ingest.batch.report import Stages
 from ingest.batch.staging import windows
-from ingest.repair.stream_history import ALL_TIME, StreamHistory, committed_upto, read_streams, stored_upto
-from ingest.reprocess.reading_diff import ParsedAs, counted, find_readings
+from ingest.repair.stream_history import ALL_TIME, StreamHistory, StreamReader, committed_upto, stored_upto
+from ingest.reprocess.job import FOLDER as REPROCESS
+from ingest.reprocess.reading_diff import ParsedAs, find_readings
 from ingest.reprocess.remap import parse_raw_copies
+from ingest.sources.spool import MARK_FILE, frames_in, mapped, marked, segments
+from ingest.streaming.restart import RESTART_FILE
+from ingest.streaming.stream_commit import CHECKPOINT, SPOOL, STREAM
 
 VALUES_AT_ONCE: Final = 4_000_000
 """Values of all columns that are in memory at once: some 200 MB, including the stored ones."""
@@ -172,10 +185,9 @@ class _ValueComparison:
         if upto < committed_upto(self.archive):
             self.report.waiting_from = upto + 1
         always = dict.fromkeys(self.archive.variables, [ALL_TIME])
-        with self.stages.stage("records of streams") as on_progress:
+        with self.stages.stage("records of streams"):
             fail = partial(self._fail, "raw copies of streams")
-            streams = read_streams(self.archive, self.archive.files(), always, self.scratch, fail, upto=upto)
-            on_progress(1.0)
+            streams = StreamReader(self.archive, self.archive.files(), self.scratch, fail).read(always, upto=upto)
         return streams
 
     def _window(
@@ -202,11 +214,8 @@ class _ValueComparison:
         """
         stored = self.archive.read(name, window=window)
         replaced = self.archive.read(name, window=window, superseded=True)
-        series = tuple(
-            dict.fromkeys([*stored.series, *(sensor_series for part, _ in parts for sensor_series in part.series)])
-        )
-        stored, replaced = counted(stored, series), counted(replaced, series)
-        raw = concatenate([renumber_series(part, series) for part, _ in parts])
+        stored, replaced, *copies = share_series(stored, replaced, *(part for part, _ in parts))
+        raw = concatenate(copies)
         is_anew = np.repeat([is_anew for _, is_anew in parts], [len(part) for part, _ in parts])
         order = np.lexsort((raw.time_ns, raw.index))
         raw, is_anew = raw.take_rows(order), is_anew[order]
@@ -263,3 +272,151 @@ def _find_in_force(stored: Readings, raw: Readings) -> tuple[NDArray[np.intp], N
 def _is_first(raw: Readings) -> NDArray[np.bool_]:
     """Tell which of the ordered readings are the first of their series and timestamp."""
     return np.r_[True, ~raw.mark_repeats()][: len(raw)]
+
+
+@dataclass(frozen=True)
+class DamagedSegment:
+    """Unreadable records of a segment."""
+
+    path: Path
+    offset: int
+    """Start of the damage [bytes]."""
+    first: int
+    """First unreadable record; a frame is damaged as a whole, because its checksum does not show which record is."""
+    last: int | None
+    """Last unreadable record; None if the end of the segment is unknown."""
+
+
+def damaged_segments(folder: Path, *, upto: int = 0) -> Iterator[DamagedSegment]:
+    """Yield the unreadable parts of a spool; segments that are retired meanwhile are skipped.
+
+    Parameters
+    ----------
+    upto
+        Last record that is known to have been durable, regardless of the spool's own mark; 0 if unknown.
+    """
+    # Read before the segments, so that records written meanwhile lie beyond it.
+    promised = marked(folder)
+    known = segments(folder)
+    ends: list[int | None] = [first - 1 for first, _ in known[1:]]
+    last = None if promised is None else max(promised, upto)
+    for (first, path), end in zip(known, [*ends, last], strict=True):
+        with suppress(FileNotFoundError):
+            yield from _damaged(path, first, end)
+
+
+def _damaged(path: Path, first: int, end: int | None) -> Iterator[DamagedSegment]:
+    """Yield the unreadable parts of a segment up to record `end`; None: up to its end."""
+    buffer, reached, offset = mapped(path), first - 1, 0
+    for frame in frames_in(buffer):
+        if frame.first != reached + 1 or (end is not None and reached >= end):
+            break
+        if zlib.crc32(buffer[frame.body : frame.stop]) != frame.check:
+            yield DamagedSegment(path, frame.offset, frame.first, frame.last)
+        reached, offset = frame.last, frame.stop
+    # Records beyond the mark were being written during a power failure, and were never acknowledged.
+    if (offset < len(buffer) or not buffer.nbytes) if end is None else reached < end:
+        yield DamagedSegment(path, offset, reached + 1, end)
+
+
+Examiner = Callable[[Path, Archive | None], Iterator[Defect]]
+"""Yields the defects of a part of an archive's folder; the archive is None if it cannot be opened."""
+
+_BLOCK: Final = 512
+"""Block size of Hadoop's CRC-32 checksums [bytes]; the default, which no session changes."""
+_CRC_HEAD: Final = b"crc\x00" + _BLOCK.to_bytes(4)
+_ANEW: Final = "'hypergrid stream' begins anew from its spool: remove the folder stream/checkpoint, then start it"
+_PIECE: Final = "the next start of the same 'hypergrid reprocess' computes it once more; or remove it"
+
+
+def check_parts(folder: Path, archive: Archive | None, notify: Callable[[str, float], None]) -> Iterator[Defect]:
+    """Yield the defects of all parts of an archive's folder that ingest keeps."""
+    for position, (name, examine) in enumerate(PARTS):
+        if (folder / name).exists():
+            notify("beside the store", position / len(PARTS))
+            yield from examine(folder, archive)
+    notify("beside the store", 1.0)
+
+
+def check_spool(folder: Path, archive: Archive | None) -> Iterator[Defect]:
+    """Yield the damaged segments of the spool, and the consequences."""
+    spool = folder / SPOOL
+    committed, stored = (0, 0) if archive is None else (committed_upto(archive), stored_upto(archive))
+    has_mark = bool(segments(spool)) and (spool / MARK_FILE).exists()
+    if has_mark and marked(spool) is None and is_free(spool / "lock"):
+        what = "does not tell any more up to which record the spool was on the disk"
+        yield Defect("damaged", f"{SPOOL}/{MARK_FILE}", what, "the next 'hypergrid stream' writes it anew")
+    for damaged_segment in damaged_segments(spool, upto=committed):
+        yield _segment(damaged_segment, stored)
+
+
+def _segment(damaged_segment: DamagedSegment, stored: int) -> Defect:
+    if damaged_segment.last is None:
+        records = (
+            f"it ends in bytes from {damaged_segment.offset:,} on that are no whole record, after record "
+            f"{damaged_segment.first - 1:,}"
+        )
+    else:
+        records = (
+            f"records {damaged_segment.first:,} to {damaged_segment.last:,} cannot be read, from byte "
+            f"{damaged_segment.offset:,} on"
+        )
+    restore = "restore the file from a backup or another copy"
+    if damaged_segment.last is not None and damaged_segment.last <= stored:
+        what = f"{records}; what they brought is in the archive"
+        remedy = f"{restore}; without one nothing is lost but what 'check --deep' compares"
+    else:
+        what = f"{records}; what they brought is not in the archive yet, and nothing else has it"
+        remedy = f"{restore} before the stream goes on, which stops there"
+    return Defect("damaged", f"{SPOOL}/{damaged_segment.path.name}", what, remedy)
+
+
+def check_anew(folder: Path, _archive: Archive | None) -> Iterator[Defect]:
+    """Yield the defects of the restart note of a stream."""
+    try:
+        read_checked(folder / STREAM / RESTART_FILE)
+    except FileNotFoundError:
+        return
+    except (OSError, DamagedArchive):
+        yield Defect(
+            "damaged", f"{STREAM}/{RESTART_FILE}", "is another than it was",
+            "the next 'hypergrid stream' writes it anew from what the archive tells of streams",
+        )  # fmt: skip
+
+
+def check_checkpoint(folder: Path, _archive: Archive | None) -> Iterator[Defect]:
+    """Compare Spark's checkpoint with Hadoop's checksum files, unless a stream is running."""
+    # A running stream is changing the files.
+    if not is_free(folder / STREAM / "lock"):
+        return
+    for beside in sorted((folder / STREAM / CHECKPOINT).rglob(".*.crc")):
+        path = beside.with_name(beside.name[1:].removesuffix(".crc"))
+        if path.is_file() and not _fits(path.read_bytes(), beside.read_bytes()):
+            where = str(path.relative_to(folder))
+            yield Defect("damaged", where, "it, or the file of its checksums, is another than it was", _ANEW)
+
+
+def _fits(content: bytes, sums: bytes) -> bool:
+    """Return whether content matches a checksum file of Hadoop."""
+    blocks = (content[at : at + _BLOCK] for at in range(0, len(content), _BLOCK))
+    return sums == _CRC_HEAD + b"".join(zlib.crc32(block).to_bytes(4) for block in blocks)
+
+
+def check_pieces(folder: Path, _archive: Archive | None) -> Iterator[Defect]:
+    """Yield the damaged pieces of an interrupted reprocessing."""
+    for path in sorted((folder / REPROCESS).rglob("*.npz")):
+        try:
+            load_piece(path)
+        except FileNotFoundError:
+            continue
+        except (OSError, DamagedArchive):
+            yield Defect("damaged", str(path.relative_to(folder)), "is not what was written", _PIECE)
+
+
+PARTS: Final[tuple[tuple[str, Examiner], ...]] = (
+    (SPOOL, check_spool),
+    (f"{STREAM}/{RESTART_FILE}", check_anew),
+    (f"{STREAM}/{CHECKPOINT}", check_checkpoint),
+    (REPROCESS, check_pieces),
+)
+"""Parts and their examiners; the store checks the deployments of streams, because its backups need them."""

@@ -1,6 +1,6 @@
 """Compare two descriptions of the same files reading by reading, and amend the differences."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -8,16 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.archive import Archive, Conservation, FileEntry, Writer
-from hypergrid.archive.disk.raw_copies import RAW, hash_of, keep
 from hypergrid.core.flags import MISSING
-from hypergrid.core.readings import Readings, Series, concatenate, equal_values, renumber_series
+from hypergrid.core.readings import Readings, Series, concatenate, equal_values, share_series
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.core.tokens import token
-from hypergrid.core.units import Variable
 from ingest.batch.staging import Span, windows
 from ingest.batch.write_staged import VALUES_AT_ONCE, StagedBatch, rows_within
 from ingest.deployment.deployment_file import Deployment
 from ingest.deployment.to_readings import ParsedRows, assemble_readings, stations_of
+from ingest.job import keep_description
 from ingest.quality.flagging import QualityFlagger
 
 
@@ -139,9 +138,8 @@ class ReadingDiff:
             self.report.revised, self.report.superseded = inspector.revised, total.superseded
             self.report.empty_series = self._find_empty_series(writer, names)
             if described.quality.run and total.changed:
-                writer.quality(
-                    {**self.archive.quality, **described.quality.to_json(_select_variables(variables, new.series))}
-                )
+                tested = {name: variables[name] for name in new.series}
+                writer.quality({**self.archive.quality, **described.quality.to_json(tested)})
             self._write_ledger(writer, entries, changed=total.changed > 0)
         self.report.snapshot = writer.snapshot
 
@@ -157,12 +155,14 @@ class ReadingDiff:
         by_variable = {}
         for name in names:
             new = self.new.readings(name, now)
-            old = _concatenate([parsed_as.readings(name, pieces) for parsed_as, pieces in before])
+            parts = [parsed_as.readings(name, pieces) for parsed_as, pieces in before]
+            old = concatenate(share_series(Readings.empty(), *parts)).sort_rows()
             if not len(new) and not len(old):
                 continue
-            stored = writer.read(name, window=_window_around(new, old))
-            series = tuple(dict.fromkeys([*stored.series, *old.series, *new.series]))
-            offered = self._difference(*(counted(readings, series) for readings in (new, old, stored)))
+            stamps = np.concatenate([new.time_ns, old.time_ns])
+            stored = writer.read(name, window=Window(int(stamps.min()), int(stamps.max()) + 1))
+            stored, old, new = share_series(stored, old, new)
+            offered = self._difference(new, old, stored)
             if len(offered):
                 by_variable[name] = offered
         return by_variable
@@ -220,29 +220,7 @@ class ReadingDiff:
         writer.rejects([reject for reject in stock.rejects() if reject not in known])
         path = self.deployment.path
         if path is not None and path.is_file():
-            size_bytes = path.stat().st_size
-            sha256 = hash_of(path, size_bytes)
-            keep(path, self.archive.path / RAW, sha256=sha256, size_bytes=size_bytes)
-            writer.described_by({sha256: path.name})
-
-
-def _select_variables(variables: Mapping[str, Variable], names: Iterable[str]) -> dict[str, Variable]:
-    return {name: variables[name] for name in names}
-
-
-def _window_around(*parts: Readings) -> Window:
-    stamps = np.concatenate([readings.time_ns for readings in parts])
-    return Window(int(stamps.min()), int(stamps.max()) + 1)
-
-
-def _concatenate(parts: Sequence[Readings]) -> Readings:
-    series = tuple(dict.fromkeys(sensor_series for readings in parts for sensor_series in readings.series))
-    return concatenate([Readings.empty(series), *(counted(readings, series) for readings in parts)]).sort_rows()
-
-
-def counted(readings: Readings, series: tuple[Series, ...]) -> Readings:
-    """Renumber readings by a superset of their series, and order them."""
-    return renumber_series(readings, series).sort_rows()
+            writer.described_by({keep_description(path, self.archive.path): path.name})
 
 
 def find_readings(readings: Readings, wanted: Readings) -> NDArray[np.intp]:

@@ -1,6 +1,6 @@
 """Reflag a whole archive with other test parameters: same values, new flags, in one commit."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,8 +15,7 @@ from hypergrid.core.units import Variable
 from ingest.batch.archive_session import check_same
 from ingest.deployment.deployment_file import load
 from ingest.deployment.quality_overrides import QualityOverrides, from_json
-from ingest.quality.flagging import count_gaps, count_isolated, places_of, reflag_part
-from ingest.quality.summary import Summary
+from ingest.quality.flagging import Summary, count_gaps, count_isolated, places_of, reflag_part, select_reflagged
 from ingest.quality.zone import RADIATION, ZoneGuard
 
 READINGS_AT_ONCE: Final = 4_000_000
@@ -89,23 +88,22 @@ def run_quality(
         for name, variable in chosen.items():
             tests = quality.tests(variable)
             window = archive.extent(name)
-            for part, done in _parts(archive, name, window):
-                progress(name, done)
+            pieces = max(1, -(-archive.readings(name) // READINGS_AT_ONCE))
+            for number, part in enumerate(split_window(window, pieces) if window is not None else ()):
+                progress(name, number / pieces)
                 context, judged, inside = reflag_part(writer.read, archive, variable, tests, part)
                 old, new = context.take_rows(inside), judged.take_rows(inside)
                 for summary, readings_of in ((before, old), (after, new)):
-                    summary.add(old.series, old.index, readings_of.flag, readings_of.tests_or_none_set())
+                    summary.add(readings_of)
                     count_gaps(summary, context, tests, inside)
                     count_isolated(summary, context, tests, places_of(context.series, archive.stations), inside)
                 if name == RADIATION:
                     guard.add(new)
                 readings += len(new)
-                other = (old.flag != new.flag) | (old.tests_or_none_set() != new.tests_or_none_set())
-                changed += writer.flags(new.take_rows(other))
+                changed += writer.flags(select_reflagged(old, new))
             progress(name, 1.0)
-    places = {key: station.position for key, station in archive.stations.items()}
-    suspicions = guard.suspicions({key: (p.lon, p.lat, p.elevation_m) for key, p in places.items()})
-    warnings = tuple(suspicion.describe() for suspicion in suspicions) if quality.zone_guard else ()
+    suspicions = guard.suspicions(archive.stations) if quality.zone_guard else ()
+    warnings = tuple(suspicion.describe() for suspicion in suspicions)
     return QualityReport(
         str(archive.path),
         writer.snapshot,
@@ -149,13 +147,9 @@ def parameters_of(archive: Archive, deployment: Path | None) -> tuple[QualityOve
     return described.quality, str(deployment)
 
 
-def _parts(archive: Archive, name: str, window: Window | None) -> Iterator[tuple[Window, float]]:
-    """Yield pieces of the archive's time, each with the fraction that is done before it."""
-    if window is None:
-        return
-    pieces = max(1, -(-archive.readings(name) // READINGS_AT_ONCE))
+def split_window(window: Window, pieces: int) -> list[Window]:
+    """Split a window into pieces of about equal length."""
     edges = np.linspace(window.start_ns, window.stop_ns, pieces + 1).astype(np.int64).tolist()
     # Rounding must not cut off the end.
     edges[-1] = window.stop_ns
-    for index in range(pieces):
-        yield Window(edges[index], edges[index + 1]), index / pieces
+    return [Window(start, stop) for start, stop in zip(edges[:-1], edges[1:], strict=True)]

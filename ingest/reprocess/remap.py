@@ -22,17 +22,14 @@ from hypergrid.archive import Archive, FileEntry
 from hypergrid.archive.disk.raw_copies import RAW, copy_path, read_back
 from hypergrid.core.errors import HyperGridError, InvalidDeployment, NotFound
 from ingest.batch.archive_session import STAGING, locked_archive
-from ingest.batch.metadata_merge import columns_of, is_placed, with_file_metadata
-from ingest.batch.plan import make_plan
+from ingest.batch.plan import columns_of, is_placed, list_names, make_plan, with_file_metadata
 from ingest.batch.report import Stages
-from ingest.batch.staging import StagedChunk, stage
-from ingest.batch.write_staged import StagedBatch, count_by_reason
-from ingest.deployment.arrivals import Arrivals, read_arrivals
+from ingest.batch.write_staged import Arrivals, StagedBatch, count_by_reason, read_arrivals
 from ingest.deployment.deployment_file import FILE_NAME, Deployment, Feed, default_deployment, load
-from ingest.formats import FORMATS, DocumentFormat
-from ingest.job import SPARK_FROM_BYTES
+from ingest.formats import FORMATS
+from ingest.job import WAITING, Engine, choose_engine, stage_chunks
 from ingest.reprocess.reading_diff import ParsedAs, ReadingDiff, RemapReport
-from ingest.sources.folder import CHUNK_BYTES, Chunk, Discovery, SourceFile, discover
+from ingest.sources.folder import Discovery, SourceFile, discover
 from ingest.streaming.stream_commit import is_segment
 
 _PACKED: Final = re.compile(r"(\.gz)?( \(\d+\))?$", re.IGNORECASE)
@@ -44,7 +41,7 @@ def remap(
     *,
     deployment: Path | None = None,
     now_ns: int,
-    parse: Callable[[Sequence[Chunk], Path, Stages], list[StagedChunk]] | None = None,
+    engine: Engine = "inprocess",
     progress: Callable[[str, float], None] | None = None,
     on_warning: Callable[[str], None] = lambda _text: None,
 ) -> RemapReport:
@@ -56,8 +53,8 @@ def remap(
         The current description; None: the last that the archive keeps, for example after a program update.
     now_ns
         Current time [ns since 1970 UTC], which is the arrival of all changes.
-    parse
-        Parses chunks into a folder; None: in this process.
+    engine
+        Where to parse, as in `ingest.job.ingest`.
     on_warning
         Called with each warning as it occurs.
 
@@ -80,11 +77,10 @@ def remap(
     stages = Stages(time.perf_counter, progress)
     kept = kept_descriptions(archive)
     described = load(deployment) if deployment is not None else _latest(archive, kept)
-    waiting = "another ingest of this archive is running; waiting"
-    with locked_archive(archive.path, described, now_ns=now_ns, on_wait=lambda: warn(waiting)) as opened:
+    with locked_archive(archive.path, described, now_ns=now_ns, on_wait=lambda: warn(WAITING)) as opened:
         scratch = Path(tempfile.mkdtemp(prefix="remap-", dir=archive.path / STAGING))
         try:
-            run = _RemapRun(opened, opened.files(), scratch, stages, parse or _parse_locally, warn)
+            run = _RemapRun(opened, opened.files(), scratch, stages, warn, engine=engine)
             report = run.run(described, kept, now_ns)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -99,7 +95,7 @@ def versions_of(
 
     Stream segments are omitted (`stream_history`), and so are files whose description is unknown, with a warning.
     """
-    run = _RemapRun(archive, files, scratch, stages, _parse_locally, warn)
+    run = _RemapRun(archive, files, scratch, stages, warn)
     return run.versions(list(run.entries().values()), kept_descriptions(archive))
 
 
@@ -111,7 +107,7 @@ def parse_raw_copies(
     Stream segments are omitted, and so are files whose description is unknown, with a call of `warn`; `on_damage` is
     called for unreadable raw copies.
     """
-    run = _RemapRun(archive, archive.files(), scratch, stages, _parse_locally, warn, on_damage)
+    run = _RemapRun(archive, archive.files(), scratch, stages, warn, on_damage)
     mappings: dict[str, set[str]] = {}
     for entry in run.files:
         mappings.setdefault(entry.sha256, set()).add(entry.mapping)
@@ -125,24 +121,6 @@ def parse_raw_copies(
         )
     once, anew = by_reading
     return once, anew
-
-
-def stage_locally_or_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[StagedChunk]:
-    """Parse chunks into a folder, on Spark if they are large."""
-    if sum(chunk.stop - chunk.start for chunk in chunks) < SPARK_FROM_BYTES:
-        return _parse_locally(chunks, folder, stages)
-    from ingest.spark.batch import stage_on_spark  # noqa: PLC0415 - Spark is heavy, and small inputs need none
-
-    return stage_on_spark(chunks, folder, stages)
-
-
-def _parse_locally(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[StagedChunk]:
-    with stages.stage("parse") as on_progress:
-        staged = []
-        for count, chunk in enumerate(chunks):
-            staged.append(stage(chunk, folder))
-            on_progress((count + 1) / len(chunks))
-        return staged
 
 
 def kept_descriptions(archive: Archive, described_by: Mapping[str, str] | None = None) -> dict[str, Deployment]:
@@ -197,16 +175,15 @@ def unpack_tables(archive: Archive, described_by: Mapping[str, str], folder: Pat
                 (folder / PurePosixPath(name).name).write_bytes(read_back(archive.path / RAW, sha256))
 
 
-def _default_description(archive: Archive) -> Deployment:
-    """Return the default description, for files ingested without one."""
-    return default_deployment(name=archive.name, slice_s=archive.slice_s, variables=tuple(archive.variables.values()))
-
-
 def descriptions_by_mapping(archive: Archive, kept: Mapping[str, Deployment]) -> dict[str, Deployment]:
     """Return the descriptions that files may have been read by, keyed by `mapping` of the ledger."""
     by_mapping: dict[str, Deployment] = {}
     older: dict[str, list[Deployment]] = {}
-    for deployment in (_default_description(archive), *kept.values()):
+    # The default description is that of files ingested without one.
+    default = default_deployment(
+        name=archive.name, slice_s=archive.slice_s, variables=tuple(archive.variables.values())
+    )
+    for deployment in (default, *kept.values()):
         for feed in deployment.feeds:
             # `kept` is ordered oldest first, so the latest description of a mapping wins.
             by_mapping[deployment.mapping_of(feed)] = deployment
@@ -237,10 +214,10 @@ class _RemapRun:
     """Ledger of files."""
     scratch: Path
     stages: Stages
-    parse: Callable[[Sequence[Chunk], Path, Stages], list[StagedChunk]]
     warn: Callable[[str], None]
     on_damage: Callable[[str], None] | None = None
     """Called for unreadable raw copies; None: `warn` is."""
+    engine: Engine = "inprocess"
 
     def _tell_damage(self, text: str) -> None:
         (self.on_damage or self.warn)(text)
@@ -261,7 +238,7 @@ class _RemapRun:
             )
         if len(given) < len(entries):
             left = [entry.name for sha256, entry in entries.items() if sha256 not in given]
-            self.warn(f"files that give no reading as described now stay as they are: {_list_names(left)}")
+            self.warn(f"files that give no reading as described now stay as they are: {list_names(left)}")
         report.files, report.files_left = len(given), len(entries) - len(given)
         again = [entry for sha256, entry in entries.items() if sha256 in given]
         before = self._parse_by_description(again, kept, "nothing of them is withdrawn")
@@ -278,7 +255,7 @@ class _RemapRun:
         if report.empty_series:
             self.warn(
                 f"series that nothing gives any more stay listed, with missing values alone: "
-                f"{_list_names(report.empty_series)}; where a station has another one now, queries .select it by its "
+                f"{list_names(report.empty_series)}; where a station has another one now, queries .select it by its "
                 f"source"
             )
         return report
@@ -337,13 +314,16 @@ class _RemapRun:
                 unknown.append(entry.name)
                 continue
             described = known[entry.mapping].token()
-            is_linked = _is_linked(_feed_of(entry, known[entry.mapping]))
+            # Files of such a feed may describe the columns of others.
+            is_linked = FORMATS[_feed_of(entry, known[entry.mapping]).format].link is not None
             # Linked files are parsed together with those of earlier runs, so their runs stay separate.
             run = entry.ingested_ns if runs_apart or is_linked else 0
             groups.setdefault((run, described), []).append(entry)
             telling.setdefault(described, []).extend([entry] if is_linked and not entry.readings else [])
         versions = []
-        for number, ((ingested_ns, described), group_entries) in enumerate(sorted(groups.items(), key=_instant)):
+        for number, ((ingested_ns, described), group_entries) in enumerate(
+            sorted(groups.items(), key=lambda item: item[0][0])
+        ):
             before = [entry for entry in telling[described] if entry.ingested_ns < ingested_ns]
             name = f"by-description-{number}"
             try:
@@ -353,7 +333,7 @@ class _RemapRun:
             except InvalidDeployment as error:
                 unknown += [f"{entry.name} ({error})" for entry in group_entries]
         if unknown:
-            self.warn(f"nothing tells how these files were read, so that {otherwise}: {_list_names(unknown)}")
+            self.warn(f"nothing tells how these files were read, so that {otherwise}: {list_names(unknown)}")
         return versions
 
     def _arrivals(self, deployment: Deployment) -> dict[str, Arrivals]:
@@ -399,7 +379,7 @@ class _RemapRun:
                 _, others = self._unpack_entries(before, folder / "before")
                 discovery = Discovery(tuple(_source(*pair, deployment) for pair in [*placed, *others]), ())
             plan = make_plan(
-                discovery, deployment, ledger=before or (), chunk_bytes=CHUNK_BYTES, scratch=plain,
+                discovery, deployment, ledger=before or (), scratch=plain,
                 progress=on_progress, requires_columns=before is None,
             )  # fmt: skip
         files = tuple(replace(file, name=names.get(file.sha256, file.name)) for file in plan.files)
@@ -407,7 +387,7 @@ class _RemapRun:
         full_deployment = with_file_metadata(
             deployment, plan, variables=self.archive.variables, stations=self.archive.stations
         )
-        staged = self.parse(plan.chunks, staging, self.stages)
+        staged = stage_chunks(plan.chunks, staging, choose_engine(self.engine, plan), self.stages)
         stock = StagedBatch(plan, full_deployment, staged, staging, columns_of(plan, full_deployment), {})
         if before is not None:
             ingested_ns = {entry.sha256: entry.ingested_ns for entry in entries}
@@ -433,7 +413,7 @@ class _RemapRun:
             if station.id in before and is_placed(station) and station.position != before[station.id].position
         ]
         if moved:
-            self.warn(f"stations stand elsewhere now, as the description says: {_list_names(moved)}")
+            self.warn(f"stations stand elsewhere now, as the description says: {list_names(moved)}")
 
 
 def _feed_of(entry: FileEntry, deployment: Deployment) -> Feed:
@@ -441,20 +421,6 @@ def _feed_of(entry: FileEntry, deployment: Deployment) -> Feed:
     return next(feed for feed in deployment.feeds if entry.mapping in (deployment.mapping_of(feed), feed.token()))
 
 
-def _is_linked(feed: Feed) -> bool:
-    """Return whether files of a feed may describe the columns of others."""
-    form = FORMATS[feed.format]
-    return isinstance(form, DocumentFormat) and form.link is not None
-
-
 def _source(path: Path, entry: FileEntry, deployment: Deployment) -> SourceFile:
     status = path.stat()
     return SourceFile(path, entry.name, _feed_of(entry, deployment).name, status.st_size, status.st_mtime_ns)
-
-
-def _instant(group: tuple[tuple[int, str], object]) -> int:
-    return group[0][0]
-
-
-def _list_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,23 +1,188 @@
-"""Files and folders: assignment of files to feeds, and splitting of files into chunks of whole lines."""
+"""Files and folders: assignment of files to feeds, and splitting of files into chunks of whole lines.
 
+Compressed files are extracted, with limited size; names of their members are shown to the user and never used as paths.
+Text in wide characters, or with bare returns, is rewritten.
+"""
+
+import codecs
+import errno
 import fnmatch
-import hashlib
+import gzip
+import io
+import lzma
 import os
+import re
 import tempfile
+import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import IO, BinaryIO, Final
 
 import numpy as np
 
+from hypergrid.archive.disk.raw_copies import hash_of
 from hypergrid.core.errors import InvalidDeployment, NotFound
 from ingest.deployment.deployment_file import FILE_NAME, Deployment, Feed
 from ingest.formats import FORMATS, BadRow, DocumentFormat, Format, Layout, Parsed, Unreadable, recognise
-from ingest.formats.encoding import has_lines
+from ingest.formats.csv_sniffer import has_lines, is_superset_of_ascii, wide_encoding
+from ingest.formats.file_metadata import variable_name
 from ingest.formats.timestamps import changes, find_repeated
-from ingest.sources.compressed import Member, list_members, open_member, plain_head, rewrite_text, unpack_member
+
+# Text of stations has a ratio of about 5 to 50.
+RATIO_MOST: Final = 200
+"""Compression ratio above which a file is refused as a bomb."""
+RATIO_FROM_BYTES: Final = 64 << 20
+"""Size up to which any ratio is accepted [bytes]."""
+MEMBERS_MOST: Final = 10_000
+DAMAGED: Final = "damaged archive"
+BOMB: Final = "packed too densely"
+ENCRYPTED: Final = "encrypted"
+TOO_MANY: Final = "too many files"
+
+_BLOCK: Final = 1 << 20
+_NAME_MOST: Final = 200
+# zipfile raises RuntimeError for encrypted files, and for unknown compression methods.
+_ERRORS: Final = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError, OSError)
+# A full disk, for example, does not mean that the file is unreadable.
+_OF_THE_MACHINE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EIO})
+"""Errors of the machine."""
+_GZIP: Final = b"\x1f\x8b"
+_ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file within a compressed one."""
+
+    index: int
+    """Index among the members; 0 if there is only one."""
+    name: str
+    """Printable name."""
+    size_bytes: int
+    """Compressed size."""
+
+
+def list_members(path: Path) -> list[Member] | None:
+    """Return the members of a compressed file, None if it is not compressed.
+
+    Raises
+    ------
+    Unreadable
+        It is damaged, or has too many members.
+    """
+    if path.suffix.lower() not in (".gz", ".zip"):
+        return None
+    with path.open("rb") as stream:
+        mark = stream.read(4)
+    if mark.startswith(_GZIP):
+        return [Member(0, path.name[:-3] if path.name.lower().endswith(".gz") else path.name, path.stat().st_size)]
+    if not mark.startswith(_ZIP):
+        raise Unreadable(f"{DAMAGED}: it is named {path.suffix}, and does not begin like one")
+    with _translate_errors(), zipfile.ZipFile(path) as packed:
+        infos = packed.infolist()
+    if len(infos) > MEMBERS_MOST:
+        raise Unreadable(f"{TOO_MANY}: {len(infos)} in one packed file; at most {MEMBERS_MOST} are read")
+    size = path.stat().st_size
+    return [
+        Member(index, _printable_name(info.filename), min(info.compress_size, size))
+        for index, info in enumerate(infos)
+        if not info.is_dir() and not _base(info.filename).startswith(".") and "__MACOSX" not in info.filename
+    ]
+
+
+def _base(name: str) -> str:
+    return re.split(r"[/\\]", name)[-1]
+
+
+def _printable_name(name: str) -> str:
+    """Return a name without parts of paths elsewhere and unprintable characters."""
+    parts = [part for part in re.split(r"[/\\]", name) if part not in ("", ".", "..")]
+    text = "".join(letter if letter.isprintable() else "?" for letter in "/".join(parts))
+    return text[-_NAME_MOST:] or "unnamed"
+
+
+@contextmanager
+def _translate_errors() -> Iterator[None]:
+    try:
+        yield
+    except _ERRORS as error:
+        if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+            raise
+        kind = ENCRYPTED if "encrypted" in str(error) else DAMAGED
+        raise Unreadable(f"{kind}: {str(error)[:200] or type(error).__name__}") from error
+
+
+@contextmanager
+def open_member(path: Path, member: Member | None) -> Iterator[IO[bytes]]:
+    """Open a file, or a member of it, for reading; errors as in `list_members`."""
+    if member is None:
+        with path.open("rb") as stream:
+            yield stream
+    else:
+        with _translate_errors():
+            if path.suffix.lower() == ".gz":
+                with gzip.open(path) as stream:
+                    yield stream  # type: ignore[misc]
+            else:
+                with zipfile.ZipFile(path) as packed, packed.open(packed.infolist()[member.index]) as stream:
+                    yield stream
+
+
+def unpack_member(path: Path, member: Member, folder: Path) -> Path:
+    """Extract a member into the folder; errors as in `list_members`, and `Unreadable` above the ratio limit."""
+    target = folder / (re.sub(r"[^\w.\- ]", "_", _base(member.name))[-80:] or "unnamed")
+    max_bytes = max(RATIO_FROM_BYTES, RATIO_MOST * member.size_bytes)
+    total = 0
+    with open_member(path, member) as stream, target.open("wb") as out:
+        while block := stream.read(_BLOCK):
+            # Counted here, because a file can lie about its size.
+            total += len(block)
+            if total > max_bytes:
+                out.truncate(0)
+                raise Unreadable(
+                    f"{BOMB}: {member.size_bytes} bytes become more than {max_bytes}, {RATIO_MOST} times as many; "
+                    "unpack it yourself if it is sound"
+                )
+            out.write(block)
+    return target
+
+
+def rewrite_text(source: Path, size_bytes: int, head: bytes, encoding: str | None, folder: Path) -> Path:
+    """Write the first `size_bytes` bytes of a text into the folder, with lines ended by newlines.
+
+    Wide characters become UTF-8; those that are invalid in the encoding become U+FFFD.
+    """
+    target = folder / source.name
+    wide = _wide(head, encoding)
+    # Latin-1 keeps every byte as it is, so that the encoding can be detected later.
+    decoder = codecs.getincrementaldecoder(wide or "latin-1")("replace")
+    lines = io.IncrementalNewlineDecoder(decoder, translate=True)
+    with source.open("rb") as raw, target.open("w", encoding="utf-8" if wide else "latin-1", newline="\n") as out:
+        for left in range(size_bytes, 0, -_BLOCK):
+            out.write(lines.decode(raw.read(min(left, _BLOCK)), final=left <= _BLOCK))
+    return target
+
+
+def _wide(head: bytes, encoding: str | None) -> str | None:
+    declared = encoding if encoding is not None and not is_superset_of_ascii(encoding) else None
+    return declared or wide_encoding(head)
+
+
+def plain_head(head: bytes, encoding: str | None) -> bytes:
+    """Return the first bytes of a text as `rewrite_text` would write them."""
+    if has_lines(head, encoding):
+        return head
+    wide = _wide(head, encoding)
+    if wide is None:
+        return head.replace(b"\r", b"\n")
+    # Only whole characters, of two or four bytes.
+    text = head[: len(head) // 4 * 4].decode(wide, errors="ignore").removeprefix("\ufeff")
+    return text.replace("\r\n", "\n").replace("\r", "\n").encode("utf-8", errors="replace")
+
 
 HEAD_BYTES: Final = 1 << 16
 """Number of bytes read to recognise a file's format."""
@@ -103,9 +268,7 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
     NotFound
         A path does not exist.
     """
-    placed: list[tuple[Path, Path]] = []
-    packed: list[Member | str | None] = []
-    feeds: list[Feed] = []
+    sources: list[tuple[tuple[Path, Path], Feed, Member | str | None]] = []
     ignored: list[str] = []
     companions: list[str] = []
     given = {path.resolve() for path in paths if path.is_file()}
@@ -119,42 +282,31 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
         if path.name == FILE_NAME or (real not in given and real in arrivals):
             continue
         # Reported and stored names are relative to the path that was given.
-        name = path.relative_to(root).as_posix()
-        inner = _members(path)
-        if inner is not None:
-            for member in inner:
-                shown = path / member.name if isinstance(member, Member) else path
-                # An unreadable archive is assigned to any feed, so that it becomes a reject.
-                feed = deployment.feeds[0] if isinstance(member, str) else _feed_of(path, member, deployment)
-                if feed is None:
-                    ignored.append(shown.relative_to(root).as_posix())
-                else:
-                    placed.append((root, path if path.suffix.lower() == ".gz" else shown))
-                    packed.append(member)
-                    feeds.append(feed)
-            continue
-        feed = _feed_of(path, None, deployment)
-        if real not in given and is_companion(path, deployment):
-            companions += [name] if feed else []
-        elif feed is None:
-            ignored.append(name)
-        else:
-            placed.append((root, path))
-            packed.append(None)
-            feeds.append(feed)
+        for member in _members(path):
+            shown = path / member.name if isinstance(member, Member) else path
+            name = shown.relative_to(root).as_posix()
+            # An unreadable archive is assigned to any feed, so that it becomes a reject.
+            feed = deployment.feeds[0] if isinstance(member, str) else _feed_of(path, member, deployment)
+            if member is None and real not in given and is_companion(path, deployment):
+                companions += [name] if feed else []
+            elif feed is None:
+                ignored.append(name)
+            else:
+                sources.append(((root, path if path.suffix.lower() == ".gz" else shown), feed, member))
+    names = _unique_names([placed for placed, _, _ in sources])
     files = (
-        _source_file(path, name, feed, inner)
-        for (_, path), name, feed, inner in zip(placed, _unique_names(placed), feeds, packed, strict=True)
+        _source_file(path, name, feed, inner) for ((_, path), feed, inner), name in zip(sources, names, strict=True)
     )
     return Discovery(tuple(files), tuple(ignored), tuple(companions))
 
 
-def _members(path: Path) -> list[Member] | list[str] | None:
-    """Return a compressed file's members, or its error; None for other files."""
+def _members(path: Path) -> Sequence[Member | str | None]:
+    """Return a compressed file's members, or its error; for another file None, which stands for itself."""
     try:
-        return list_members(path)
+        members = list_members(path)
     except Unreadable as error:
         return [str(error)]
+    return [None] if members is None else members
 
 
 def _source_file(path: Path, name: str, feed: Feed, packed: Member | str | None) -> SourceFile:
@@ -265,6 +417,12 @@ def find_deployment(paths: Sequence[Path]) -> Path | None:
     return candidates[0] if candidates else None
 
 
+def network_name(paths: Sequence[Path]) -> str:
+    """Return the name of the network without a deployment file: that of the first folder."""
+    first = paths[0] if paths else Path()
+    return variable_name((first if first.is_dir() else first.parent).resolve().name)
+
+
 def first_bytes(file: SourceFile, feed: Feed) -> bytes:
     """Return the first bytes of a file, decompressed and rewritten if needed: enough for its first lines.
 
@@ -274,11 +432,17 @@ def first_bytes(file: SourceFile, feed: Feed) -> bytes:
         It cannot be decompressed.
     """
     with open_member(file.readable, file.member) as stream:
-        head = stream.read(HEAD_BYTES)
-        # Headers with thousands of columns are longer.
-        while head.count(b"\n") < _LINES_LEAST and len(head) < HEAD_MOST_BYTES and (more := stream.read(HEAD_BYTES)):
-            head += more
+        head = read_first_lines(stream)
     return head if isinstance(FORMATS[feed.format], DocumentFormat) else plain_head(head, feed.options.text.encoding)
+
+
+def read_first_lines(stream: IO[bytes]) -> bytes:
+    """Read the first bytes of a file: enough for its first lines."""
+    head = stream.read(HEAD_BYTES)
+    # Headers with thousands of columns are longer.
+    while head.count(b"\n") < _LINES_LEAST and len(head) < HEAD_MOST_BYTES and (more := stream.read(HEAD_BYTES)):
+        head += more
+    return head
 
 
 def decompress_to(file: SourceFile, feed: Feed, scratch: Path) -> SourceFile:
@@ -418,10 +582,4 @@ def has_changed(file: SourceFile) -> bool:
         return True
     if (status.st_size, status.st_mtime_ns) == (file.size_bytes, file.changed_ns):
         return False
-    digest = hashlib.sha256()
-    left = file.size_bytes
-    with file.path.open("rb") as stream:
-        while left and (block := stream.read(min(left, CHUNK_BYTES))):
-            digest.update(block)
-            left -= len(block)
-    return digest.hexdigest() != file.sha256
+    return hash_of(file.path, file.size_bytes) != file.sha256

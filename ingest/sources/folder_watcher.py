@@ -23,8 +23,8 @@ from hypergrid.core.errors import NotFound
 from hypergrid.core.times import SECOND_NS
 from ingest.deployment.deployment_file import FILE_NAME, Deployment, Feed
 from ingest.formats import FORMATS, DocumentFormat, Unreadable
+from ingest.formats.csv_sniffer import has_lines
 from ingest.formats.document_records import loads
-from ingest.formats.encoding import has_lines
 from ingest.formats.messages import is_lines
 from ingest.sources.folder import (
     BINARY,
@@ -35,6 +35,7 @@ from ingest.sources.folder import (
     discover,
     is_companion,
     layout_of_lines,
+    read_first_lines,
     walk,
 )
 from ingest.sources.spool import HEADER, REFUSED, Spool, SpoolRecord
@@ -186,8 +187,6 @@ class WatchedFolder:
         Receives messages for the user, of one sentence each.
     exclude
         Subfolder to skip: the archive.
-    settle_s
-        A file that has not changed for this long is assumed to be complete [s].
     now_ns
         Clock for arrival times [ns since 1970 UTC].
     """
@@ -200,11 +199,9 @@ class WatchedFolder:
         *,
         notify: Callable[[str], None],
         exclude: Path | None = None,
-        settle_s: float = SETTLE_S,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        self.folder, self._notify, self._exclude = folder, notify, exclude
-        self._settle_s, self._now_ns = settle_s, now_ns
+        self.folder, self._notify, self._exclude, self._now_ns = folder, notify, exclude, now_ns
         self._files = files.known
         self._seen: dict[str, _FileStat] = {}
         self._missing = False
@@ -245,7 +242,7 @@ class WatchedFolder:
                 if size >= POLL_BYTES:
                     waiting += 1
                     continue
-                settled = final or now_s - seen.changed_s >= self._settle_s
+                settled = final or now_s - seen.changed_s >= SETTLE_S
                 with path.open("rb") as stream:
                     look = _FileRead(name, path, stream, feed, settled, final, POLL_BYTES - size, [])
                     waiting += self._read_file(look, seen, spool)
@@ -352,7 +349,8 @@ class WatchedFolder:
         """
         if file.offset:
             return not file.whole and self._lines(look, file, _read_at(look.stream, 0, file.header))
-        head, form = _head(look.stream), FORMATS[look.feed.format]
+        look.stream.seek(0)
+        head, form = read_first_lines(look.stream), FORMATS[look.feed.format]
         packed = look.path.suffix.lower() in _PACKED
         # A final carriage return may be the first half of a line end.
         if packed or not has_lines(head.removesuffix(b"\r"), look.feed.options.text.encoding):
@@ -454,14 +452,6 @@ def _check_of(stream: BinaryIO, size: int) -> int:
     while left and (block := stream.read(min(left, BLOCK_BYTES))):
         check, left = zlib.crc32(block, check), left - len(block)
     return check
-
-
-def _head(stream: BinaryIO) -> bytes:
-    """Return the first bytes of a file: enough for its first lines."""
-    head = _read_at(stream, 0, HEAD_BYTES)
-    while head.count(b"\n") < _ROWS_LEAST and len(head) < HEAD_MOST_BYTES and (more := stream.read(HEAD_BYTES)):
-        head += more
-    return head
 
 
 def _is_message(head: bytes) -> bool:

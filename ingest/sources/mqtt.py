@@ -12,9 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 
-from paho.mqtt.client import Client, ConnectFlags, MQTTMessage, error_string
+from paho.mqtt.client import Client, MQTTMessage, error_string
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -61,6 +62,17 @@ class MqttStatistics:
     """Time of the last message, or of the connection, by the monotonic clock [s]."""
 
 
+@dataclass(frozen=True)
+class MqttSession:
+    """Persistent session with the broker."""
+
+    client_id: str
+    recent: Iterable[tuple[int, str, bytes]] = ()
+    """Packet identifier, topic and payload of the last `UNNUMBERED` messages in the spool, in the order of arrival."""
+    filters: Iterable[str] = ()
+    """Filters that an earlier run subscribed to; those without a feed are unsubscribed."""
+
+
 class _Refused(ConnectionError):
     """The broker answered, and refused the connection."""
 
@@ -74,10 +86,6 @@ class MqttSource:
         Name and topic of each feed.
     notify
         Receives messages for the user, of one sentence each.
-    recent
-        Packet identifier, topic and payload of the last `UNNUMBERED` messages in the spool, in the order of arrival.
-    before
-        Filters that an earlier run subscribed to; those without a feed are unsubscribed.
     environment
         Environment variables with the user and the password.
     """
@@ -87,20 +95,19 @@ class MqttSource:
         broker: Broker,
         feeds: Sequence[tuple[str, Topic]],
         spool: Spool,
+        session: MqttSession,
         *,
-        client_id: str,
         notify: Callable[[str], None],
-        recent: Iterable[tuple[int, str, bytes]] = (),
-        before: Iterable[str] = (),
         environment: Mapping[str, str],
     ) -> None:
         self._broker, self._spool, self._notify = broker, spool, notify
-        self._client_id, self._environment = client_id, environment
+        self._client_id, self._environment = session.client_id, environment
         self._feeds = tuple(feeds)
-        self._requested_filters = frozenset(before)
-        self._feed_by_topic: dict[str, str | None] = {}
+        self._requested_filters = frozenset(session.filters)
+        # Bounded, for brokers with many topics.
+        self._feed_of = lru_cache(maxsize=100_000)(self._find_feed)
         # Hashes, because the payloads of all recent messages would need much memory.
-        self._recent = {number: hash((topic, payload)) for number, topic, payload in recent}
+        self._recent = {number: hash((topic, payload)) for number, topic, payload in session.recent}
         self._pending: list[SpoolRecord] = []
         self._pending_bytes = 0
         self._answered: list[int] = []
@@ -193,11 +200,7 @@ class MqttSource:
         if self._broker.tls:
             client.tls_set_context(_context(self._broker))
         answer: list[ReasonCode] = []
-
-        def on_connect(_: Client, __: object, flags: ConnectFlags, code: ReasonCode, properties: object) -> None:
-            answer.append(code)
-
-        client.on_connect = on_connect
+        client.on_connect = lambda _client, _userdata, _flags, code, _properties: answer.append(code)
         self._pending, self._pending_bytes, self._answered = [], 0, []
         options: dict[str, Any] = {}
         if self._protocol is MQTTProtocolVersion.MQTTv5:
@@ -313,13 +316,8 @@ class MqttSource:
             return SpoolRecord(time.time_ns(), feed or "", topic, text, position, REFUSED)
         return SpoolRecord(time.time_ns(), feed or "", topic, payload, position)
 
-    def _feed_of(self, topic: str) -> str | None:
-        if topic not in self._feed_by_topic:
-            # Bounds the memory for brokers with many topics.
-            if len(self._feed_by_topic) > 100_000:
-                self._feed_by_topic.clear()
-            self._feed_by_topic[topic] = next((name for name, pattern in self._feeds if pattern.matches(topic)), None)
-        return self._feed_by_topic[topic]
+    def _find_feed(self, topic: str) -> str | None:
+        return next((name for name, pattern in self._feeds if pattern.matches(topic)), None)
 
     def _keep(self, client: Client) -> None:
         """Write received messages to disk, then acknowledge them; wait for space if the disk is full."""

@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 import numpy as np
@@ -26,11 +25,10 @@ import pyarrow as pa
 
 from hypergrid.core.errors import ArchiveConflict, HyperGridError, InvalidDeployment, NotFound
 from hypergrid.core.files import replace_atomically
-from ingest.deployment.deployment_file import Deployment, load
+from ingest.deployment.deployment_file import Deployment, load, read_versions
 from ingest.deployment.topics import Broker, address
-from ingest.deployment.versions import read_versions
 from ingest.sources.folder_watcher import TailStates, WatchedFolder
-from ingest.sources.mqtt import UNNUMBERED, MqttSource
+from ingest.sources.mqtt import UNNUMBERED, MqttSession, MqttSource
 from ingest.sources.spool import (
     HEADER,
     MESSAGE,
@@ -157,13 +155,10 @@ class Receiver:
                 what.broker,
                 [(feed.name, feed.topic) for feed in what.deployment.feeds if feed.topic is not None],
                 self._spool,
-                client_id=what.broker.client_id or client_id(archive / SPOOL),
+                MqttSession(what.broker.client_id or client_id(archive / SPOOL), recent, self._filters),
                 notify=notify,
-                recent=recent,
-                before=self._filters,
                 environment=environment,
             )
-
         if not self._spool.durable:
             # Every segment begins with the state, including the first one.
             self._spool.append([self._state_record()])
@@ -328,11 +323,6 @@ def _print_message(text: str) -> None:
     print(f"receiving: {text}", file=sys.stderr, flush=True)
 
 
-def _read_deployment(path: Path) -> Deployment:
-    """Return the deployment in a file, or the last one in a stream's folder."""
-    return read_versions(path)[-1].deployment if path.is_dir() else load(path)
-
-
 def main(words: Sequence[str] | None = None) -> int:
     """Run the receiver with command-line arguments, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m ingest.sources.receiver", description=__doc__)
@@ -346,16 +336,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--parent", type=int, help="number of the process to end with")
     given = parser.parse_args(words)
     stopping = threading.Event()
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        stopping.set()
-
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # Under nohup, SIGHUP stays ignored.
         if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, stop)
+            signal.signal(number, lambda *_: stopping.set())
     try:
-        what = resolve_sources(_read_deployment(given.deployment), watch=given.watch, mqtt=given.mqtt)
+        described = given.deployment
+        deployment = read_versions(described)[-1].deployment if described.is_dir() else load(described)
+        what = resolve_sources(deployment, watch=given.watch, mqtt=given.mqtt)
         receiver = _opened(
             lambda: Receiver(
                 given.archive,

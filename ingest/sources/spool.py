@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from hypergrid.core.errors import ArchiveConflict, HyperGridError, NotFound
+from hypergrid.core.files import replace_atomically
 
 if sys.platform != "win32":
     import fcntl
@@ -57,7 +58,7 @@ SCHEMA: Final = pa.schema(
 )
 """Schema of the batches that `frames` yields."""
 _STORED: Final = SCHEMA.set(2, pa.field("feed", pa.string(), nullable=False))
-_RECORD_COLUMNS: Final = ("arrival_ns", "feed", "origin", "payload", "place", "kind")
+_RECORD_COLUMNS: Final = ("arrival_ns", "feed", "origin", "payload", "place", "kind", "seq")
 """Columns that hold the fields of a `SpoolRecord`, in their order."""
 
 _HEADER: Final = struct.Struct("<8sQIII")
@@ -90,6 +91,8 @@ class SpoolRecord(NamedTuple):
     """First line number of lines, from 1; 0 for a whole file; for a message: minus its packet
     identifier, or -65,536 if it has none."""
     kind: int = MESSAGE
+    seq: int = 0
+    """Record number; 0: the record is not in a spool yet."""
 
     @classmethod
     def from_batch(cls, batch: pa.RecordBatch) -> "Iterator[SpoolRecord]":
@@ -414,7 +417,7 @@ def _frame_records(records: Sequence[SpoolRecord], first: int) -> Iterator[bytes
 
 
 def _frame(records: Sequence[SpoolRecord], first: int) -> bytes:
-    arrival, feed, origin, payload, position, kind = zip(*records, strict=True)
+    arrival, feed, origin, payload, position, kind, _ = zip(*records, strict=True)
     columns = [
         pa.array(range(first, first + len(records)), pa.int64()),
         pa.array(arrival, pa.int64()),
@@ -607,14 +610,10 @@ def last_record(content: bytes) -> int:
 
 def put_segment(folder: Path, first: int, content: bytes) -> None:
     """Put a complete segment into a spool without a writer; it may replace a shorter one."""
-    partial = folder / f".{segment_name(first)}.part"
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    # The mark is that of an older last segment.
-    (folder / MARK_FILE).unlink(missing_ok=True)
-    partial.replace(folder / segment_name(first))
+    with replace_atomically(folder / segment_name(first), durable=True) as partial:
+        partial.write_bytes(content)
+        # The mark is that of an older last segment.
+        (folder / MARK_FILE).unlink(missing_ok=True)
     _synchronise(folder)
 
 
@@ -627,19 +626,16 @@ def bring_back(folder: Path, first: int, content: bytes) -> bool:
     return True
 
 
-def retire(folder: Path, upto: int, keep: Callable[[Path, int, int], None]) -> list[tuple[int, int]]:
-    """Remove segments whose records are all <= upto, each after `keep(path, first, last)` has returned.
+def retire(folder: Path, upto: int) -> list[tuple[int, int]]:
+    """Remove segments whose records are all <= upto; return the first and last records of each.
 
-    The last segment is always kept. `keep` must be idempotent: after a crash between it and the
-    removal it is called again for the same segment. Returns the first and last records of the removed segments.
+    The last segment is always kept, because it is being written.
     """
     known = segments(folder)
     gone = []
-    # Without the last segment, which is being written.
     for (first, path), (following, _) in zip(known[:-1], known[1:], strict=True):
         if following - 1 > upto:
             break
-        keep(path, first, following - 1)
         path.unlink()
         _synchronise(folder)
         gone.append((first, following - 1))

@@ -18,8 +18,16 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from hypergrid.core.errors import HyperGridError
-from ingest.spark.java import QUICK_OPTIONS, ClassArchive, Java, cache_folder, class_archive, find_java
-from ingest.spark.session import session, stop
+from ingest.spark.session import (
+    QUICK_OPTIONS,
+    ClassArchive,
+    Java,
+    cache_folder,
+    class_archive,
+    find_java,
+    session,
+    stop,
+)
 
 _LOWEST_PRIORITY = 19
 _PATIENCE_S = 600.0

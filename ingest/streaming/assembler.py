@@ -6,9 +6,12 @@ ones: slices are not emitted in order of time. A later row is an amendment and i
 join holds are held here.
 """
 
+import math
+import pickle
 import zlib
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
@@ -16,14 +19,65 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from hypergrid.archive import Reject
 from hypergrid.core.errors import HyperGridError, InvalidQuery
-from hypergrid.core.readings import equal_values
+from hypergrid.core.readings import Station, equal_values
 from hypergrid.core.seal import seal, unseal
 from hypergrid.core.times import SECOND_NS
+from hypergrid.core.units import Variable
 from hypergrid.wo_join import KeysDoNotGrow, Matches, WoJoin
 from ingest.formats.document_records import AGAIN_NS
-from ingest.streaming.join_status import STREAMS_AT_ONCE, JoinStatus
 from ingest.streaming.row_batch import ClockTicks, Dictionary, RowBatch, concatenate_batches
+from ingest.streaming.spool_decoder import DecodedPiece
+
+STREAMS_AT_ONCE: Final = 128
+"""Streams up to which the status is determined after every batch; 1,024 streams take 0.15 s, so every eighth then."""
+
+
+@dataclass(frozen=True)
+class JoinStatus:
+    """Join of a group of stations after a batch; its tuples are rows, its keys slices."""
+
+    streams: int
+    """Stations that have brought anything."""
+    silent: int
+    """Stations among them that are not waited for: silent for too long, or with a stalled clock."""
+    held: int
+    """Rows held."""
+    held_bytes: int
+    allocated_bytes: int
+    """Size of all arrays of the state [bytes]."""
+    allowed_bytes: int | None
+    """Memory limit of held rows [bytes]; None: unlimited."""
+    needed: float | None
+    """Rows that equation 3.8 of the thesis holds at these scrambling factors, rates and lags; None: not known yet."""
+    scrambling_factor: int
+    """Greatest scrambling factor of a station [rows]."""
+    lag: float | None
+    """Greatest lag of a station to another that is waited for [rows]."""
+
+    @classmethod
+    def of(cls, join: WoJoin) -> "JoinStatus":
+        """Summarise the statistics of a join."""
+        statistics = join.statistics()
+        has_arrived = np.array([stream.arrived > 0 for stream in statistics.streams])
+        awake = np.array([stream.activity == "awake" for stream in statistics.streams])
+        needed = sum(stream.bound for stream in statistics.streams if stream.arrived)
+        # The lag to a station that is not waited for grows forever.
+        lags = join.lags()[np.ix_(awake, awake)]
+        lag = float(lags.max()) if len(lags) > 1 else math.nan
+        return cls(
+            streams=int(has_arrived.sum()),
+            silent=int((has_arrived & ~awake).sum()),
+            held=statistics.held,
+            held_bytes=statistics.held_bytes,
+            allocated_bytes=statistics.allocated_bytes,
+            allowed_bytes=statistics.allowed_bytes,
+            needed=needed if math.isfinite(needed) and has_arrived.any() else None,
+            scrambling_factor=max((stream.scrambling_factor for stream in statistics.streams), default=0),
+            lag=lag if math.isfinite(lag) else None,
+        )
+
 
 VERSION: Final = 3
 """Version of the serialised state; 2 is the same without a checksum."""
@@ -47,6 +101,9 @@ _TICKS_A_SLICE: Final = 8
 """How often per slice the clock is checked without arrivals."""
 _NEVER_NS: Final = -(2**62)
 _EVER_NS: Final = 2**62
+
+_Emitted = list[tuple[NDArray[np.int64], NDArray[np.int64], bool]]
+"""Rows that a batch emits: their numbers, when each was emitted, and whether they were late."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,11 +242,6 @@ class Assembler:
         self._join = WoJoin(streams, form="assembling", idle_s=self.idle_s, in_order=False)
         self._pushed = 0
 
-    @property
-    def _first_ns(self) -> int:
-        """How long to wait after the first row for stations that have sent nothing [ns]."""
-        return round(min(self.idle_s * SECOND_NS, max(FIRST_S * SECOND_NS, self.slice_ns)))
-
     def __len__(self) -> int:
         return len(self._held)
 
@@ -228,9 +280,9 @@ class Assembler:
         # Held rows stay; only repeats in the new batch are dropped.
         again[: len(held)] = False
         self.counts.duplicates += int(pool.sizes[again].sum())
-        letting = _Emitter()
+        letting: _Emitted = []
         self._push_by_ticks(new_rows.take(~again[len(held) :]), numbers[~again[len(held) :]], clock, letting)
-        number, closed_ns, late = letting.columns()
+        number, closed_ns, late = _emitted_columns(letting)
         at = np.searchsorted(pool_numbers, number)
         kept = ~again
         kept[at] = False
@@ -240,9 +292,7 @@ class Assembler:
         self.counts.late += int(late.sum())
         return emitted_rows
 
-    def _push_by_ticks(
-        self, rows: RowBatch, numbers: NDArray[np.int64], clock: ClockTicks, letting: "_Emitter"
-    ) -> None:
+    def _push_by_ticks(self, rows: RowBatch, numbers: NDArray[np.int64], clock: ClockTicks, letting: _Emitted) -> None:
         start, places = 0, np.searchsorted(rows.seq, clock.seq)
         rows_ns, ticks_ns = self._times(rows, clock, places)
         columns = (places, clock.clock_ns, ticks_ns, clock.is_end)
@@ -284,10 +334,12 @@ class Assembler:
         rows_ns: NDArray[np.int64],
         numbers: NDArray[np.int64],
         span: slice,
-        letting: "_Emitter",
+        letting: _Emitted,
     ) -> None:
         if span.start < span.stop and self._absent_ns == _NEVER_NS:
-            self._absent_ns = int(rows_ns[span.start]) + self._first_ns
+            # How long stations that have sent nothing are waited for after the first row.
+            first_s = min(self.idle_s, max(FIRST_S, self.slice_ns / SECOND_NS))
+            self._absent_ns = int(rows_ns[span.start]) + round(first_s * SECOND_NS)
         late = span.start + int(np.searchsorted(rows_ns[span], self._absent_ns, side="right"))
         if late < span.stop and self._absent_ns < _EVER_NS:
             # Split at the instant, so that results do not depend on how arrivals are cut into batches.
@@ -301,7 +353,7 @@ class Assembler:
             since, greatest = self._join.stalled_streams
             # Rows of a stalled clock bypass the join as amendments.
             aside = (since[stream] > STALLED) & (key <= greatest[stream])
-            letting.add(numbers[part][aside], came_ns[aside], late=True)
+            letting.append((numbers[part][aside], came_ns[aside], True))
             goes = ~aside
             self._looked_ns = int(elapsed_ns[-1])
             # The payload is the row number, exact in float64 up to 2^53.
@@ -312,12 +364,12 @@ class Assembler:
                 matches = stalled.matches
             self._note(matches, came_ns[goes], int(came_ns[-1]), letting)
 
-    def _sleep_absent(self, now_ns: int, letting: "_Emitter") -> None:
+    def _sleep_absent(self, now_ns: int, letting: _Emitted) -> None:
         """Stop waiting for stations that have sent nothing yet."""
         self._absent_ns = _EVER_NS
         self._note(self._join.sleep_absent(), np.empty(0, np.int64), now_ns, letting)
 
-    def _note(self, matches: Matches, came_ns: NDArray[np.int64], now_ns: int, letting: "_Emitter") -> None:
+    def _note(self, matches: Matches, came_ns: NDArray[np.int64], now_ns: int, letting: _Emitted) -> None:
         """Record a push's results; slices close at the arrival that closed them, else now."""
         before, self._pushed = self._pushed, self._pushed + len(came_ns)
         if len(matches):
@@ -325,12 +377,12 @@ class Assembler:
             at = matches.at - before
             closed_ns = came_ns[at] if len(came_ns) else np.full(len(matches), now_ns)
             closed_ns = np.repeat(closed_ns, there.sum(axis=1))
-            letting.add(matches.payloads[there].astype(np.int64), closed_ns, late=False)
+            letting.append((matches.payloads[there].astype(np.int64), closed_ns, False))
             self.counts.slices += len(np.unique(matches.key))
             self.counts.last_slice = max(self.counts.last_slice, int(matches.key.max()))
         if len(matches.late):
             number = matches.late.payload.astype(np.int64)
-            letting.add(number, np.full(len(number), now_ns), late=True)
+            letting.append((number, np.full(len(number), now_ns), True))
 
     def to_bytes(self) -> bytes:
         """Serialise the state for `from_bytes`."""
@@ -387,22 +439,13 @@ class Assembler:
         return made
 
 
-class _Emitter:
-    """Collects the rows that a batch emits."""
-
-    def __init__(self) -> None:
-        self._parts: list[tuple[NDArray[np.int64], NDArray[np.int64], bool]] = []
-
-    def add(self, numbers: NDArray[np.int64], closed_ns: NDArray[np.int64], *, late: bool) -> None:
-        self._parts.append((numbers, closed_ns, late))
-
-    def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-        """Return row numbers, ascending, when each was emitted, and whether it was late."""
-        number = np.concatenate([np.empty(0, np.int64), *(part[0] for part in self._parts)])
-        closed_ns = np.concatenate([np.empty(0, np.int64), *(part[1] for part in self._parts)])
-        late = np.repeat([part[2] for part in self._parts], [len(part[0]) for part in self._parts]).astype(np.bool_)
-        order = np.argsort(number, kind="stable")
-        return number[order], closed_ns[order], late[order]
+def _emitted_columns(parts: _Emitted) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return row numbers, ascending, when each was emitted, and whether it was late."""
+    number = np.concatenate([np.empty(0, np.int64), *(part[0] for part in parts)])
+    closed_ns = np.concatenate([np.empty(0, np.int64), *(part[1] for part in parts)])
+    late = np.repeat([part[2] for part in parts], [len(part[0]) for part in parts]).astype(np.bool_)
+    order = np.argsort(number, kind="stable")
+    return number[order], closed_ns[order], late[order]
 
 
 def _repeats(rows: RowBatch) -> NDArray[np.bool_]:
@@ -419,3 +462,106 @@ def _repeats(rows: RowBatch) -> NDArray[np.bool_]:
     is_repeat = np.zeros(len(rows), np.bool_)
     is_repeat[order[later[~differs]]] = True
     return is_repeat
+
+
+Tally = dict[int, list[int]]
+"""Rows, readings and rejects of each segment, by the number of its first record."""
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Result of one batch of one group."""
+
+    group: str
+    rows: RowBatch
+    """Emitted rows, in order of arrival."""
+    after: int
+    upto: int
+    """The batch has the records with after < seq <= upto."""
+    counts: Counts
+    """Counts of all rows of the group so far."""
+    rejects: tuple[tuple[int, Reject], ...]
+    """Rows that could not be read, each with the number of its record."""
+    rejected: int
+    """Readings that all rows rejected so far would have been."""
+    held_readings: int
+    stations: tuple[Station, ...]
+    variables: tuple[Variable, ...]
+    finished: Tally
+    """Counts of segments in the spool that ended before this batch."""
+    first_held: int | None
+    """First record with a held row; None if there is none."""
+    join: JoinStatus | None
+    """Status of the join; None if it was not determined."""
+
+    def to_bytes(self) -> bytes:
+        """Serialise for another process of this run; the bytes are never stored."""
+        rest = replace(self, rows=RowBatch.empty())
+        return pickle.dumps((self.rows.to_bytes(), rest), protocol=5)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "MicroBatch":
+        """Restore from `to_bytes`."""
+        rows, made = pickle.loads(data)
+        return replace(made, rows=RowBatch.from_bytes(rows)[0])
+
+
+@dataclass(frozen=True)
+class StreamBatch:
+    """One batch of a stream."""
+
+    stream: str
+    """Id of the stream."""
+    number: int
+    groups: Sequence[MicroBatch]
+    """What it brought about in each group of stations."""
+
+
+def assemble_batch(assembler: Assembler, piece: DecodedPiece, segments: Sequence[int]) -> MicroBatch:
+    """Process a batch of a group.
+
+    Parameters
+    ----------
+    segments
+        Numbers of the first records of the spool's segments, ascending.
+    """
+    _tally(assembler.tally, piece, segments)
+    assembler.rejected += piece.rejected
+    rows = assembler.process(piece.rows, piece.clock).rows
+    # Other segments are raw copies by now. A tally stays until its segment is one, because other groups may need it
+    # longer.
+    assembler.tally = {first: counts for first, counts in assembler.tally.items() if first in segments}
+    done = segments[: max(0, bisect_right(segments, piece.after + 1) - 1)]
+    finished = {first: list(assembler.tally[first]) for first in done if first in assembler.tally}
+    return MicroBatch(
+        piece.group,
+        rows,
+        piece.after,
+        piece.upto,
+        replace(assembler.counts),
+        tuple(piece.rejects),
+        assembler.rejected,
+        assembler.held_readings,
+        piece.stations,
+        piece.variables,
+        finished,
+        assembler.first_held,
+        assembler.join_status(),
+    )
+
+
+def _tally(tally: Tally, piece: DecodedPiece, segments: Sequence[int]) -> None:
+    """Add the rows, readings and rejects of a piece to the counts of their segments."""
+    bounds = np.array(segments, np.int64)
+    rows = np.searchsorted(bounds, piece.rows.seq, side="right") - 1
+    refused = np.searchsorted(bounds, np.array([seq for seq, _ in piece.rejects], np.int64), side="right") - 1
+    size = len(segments)
+    counted = (
+        np.bincount(rows, minlength=size),
+        np.bincount(rows, piece.rows.sizes, minlength=size).astype(np.int64),
+        np.bincount(refused, minlength=size),
+    )
+    for segment_index in np.flatnonzero(np.sum(counted, axis=0)).tolist():
+        counts = tally.setdefault(segments[segment_index], [0, 0, 0])
+        for kind, count in enumerate(counted):
+            counts[kind] += int(count[segment_index])

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from hypergrid.core.errors import CannotListen
 from hypergrid.core.times import SECOND_NS
-from ingest.streaming.status import StreamStatus
+from ingest.streaming.stream_commit import StreamStatus
 
 HOST: Final = "127.0.0.1"
 """Listening address: without access control only local clients may connect, such as a proxy or an agent."""

@@ -117,7 +117,9 @@ class RowBatch:
         nested = batch.column("readings")
         inner = nested.values
         readings = {name: inner.field(name).to_numpy(zero_copy_only=False) for name in _READINGS}
-        columns = tuple((feed, column_from(content)) for feed, content in named["columns"])
+        columns = tuple(
+            (feed, Column(**{**content, "given": tuple(content["given"])})) for feed, content in named["columns"]
+        )
         stops = nested.offsets.to_numpy()[1:].astype(np.int64)
         origins = tuple((feed, station) for feed, station in named["origins"])
         return (
@@ -141,11 +143,6 @@ class ClockTicks:
     @classmethod
     def empty(cls) -> "ClockTicks":
         return cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
-
-
-def column_from(content: dict[str, Any]) -> Column:
-    """Restore a column from `asdict`."""
-    return Column(**{**content, "given": tuple(content["given"])})
 
 
 @dataclass

@@ -15,17 +15,14 @@ from hypergrid.archive import Reject
 from hypergrid.core.errors import NotFound
 from hypergrid.core.flags import NOT_EVALUATED
 from hypergrid.core.readings import Station
-from hypergrid.core.times import SECOND_NS
 from hypergrid.core.units import Variable
-from ingest.batch.metadata_merge import column_of
-from ingest.deployment.deployment_file import Column, Deployment, Feed
-from ingest.deployment.versions import DeploymentVersion, split_by_version
+from ingest.batch.plan import column_of
+from ingest.deployment.deployment_file import Column, Deployment, DeploymentVersion, Feed, split_by_version
 from ingest.formats import FORMATS, DocumentFormat, Layout, Parsed, Unreadable
 from ingest.formats.base import TEXT_MOST, VALUE, ReadOptions
 from ingest.formats.messages import parse_texts
-from ingest.sources.compressed import list_members
-from ingest.sources.folder import HEAD_BYTES, SourceFile, cut, decompress_to, discover, layout_of, parse
-from ingest.sources.spool import END, HEADER, MESSAGE, REFUSED, TICK, frames
+from ingest.sources.folder import HEAD_BYTES, SourceFile, cut, decompress_to, discover, layout_of, list_members, parse
+from ingest.sources.spool import END, HEADER, MESSAGE, REFUSED, TICK, SpoolRecord, frames
 from ingest.streaming.row_batch import ClockTicks, Dictionary, RowBatch, concatenate_batches
 
 MESSAGES: Final = "messages"
@@ -53,8 +50,6 @@ class DecodedPiece:
     """Stations whose positions the records give."""
     variables: tuple[Variable, ...] = ()
     """Variables defined by files."""
-    unmapped: frozenset[str] = frozenset()
-    """Columns without a mapping."""
 
     def to_bytes(self) -> bytes:
         """Serialise for another process of this run; the bytes are never stored."""
@@ -86,7 +81,6 @@ def merge_pieces(pieces: Sequence[DecodedPiece]) -> DecodedPiece:
         sum(piece.rejected for piece in ordered),
         tuple(stations.values()),
         tuple({variable.name: variable for piece in ordered for variable in piece.variables}.values()),
-        frozenset().union(*(piece.unmapped for piece in ordered)),
     )
 
 
@@ -96,7 +90,7 @@ def groups_of(deployment: Deployment) -> tuple[str, ...]:
     return tuple(feed.name for feed in deployment.feeds) if by_feed else (deployment.name,)
 
 
-def expected_origins(deployment: Deployment, group: str) -> tuple[tuple[str, str], ...]:
+def expected_origins(deployment: Deployment) -> tuple[tuple[str, str], ...]:
     """Return the feeds and stations that a group waits for at first.
 
     These are the declared stations, if there is only one feed.
@@ -145,26 +139,15 @@ def parse_records(batches: Iterable[pa.RecordBatch], deployment: Deployment) -> 
     return pieces
 
 
-@dataclass(frozen=True)
-class _NumberedRecord:
-    """A spool record with readings."""
+def _excerpt(record: SpoolRecord) -> str:
+    return record.payload[:TEXT_MOST].decode("utf-8", "replace")
 
-    seq: int
-    arrival_ns: int
-    origin: str
-    position: int
-    payload: bytes
 
-    @property
-    def excerpt(self) -> str:
-        """Beginning of the payload, for display."""
-        return self.payload[:TEXT_MOST].decode("utf-8", "replace")
-
-    def follows(self, before: "_NumberedRecord") -> bool:
-        """Tell whether the lines directly follow those of another record of the same file."""
-        # A last line without a line end is sent again once it has one.
-        whole = before.position > 0 and before.payload.endswith(b"\n")
-        return whole and self.position == before.position + before.payload.count(b"\n")
+def _follows(record: SpoolRecord, before: SpoolRecord) -> bool:
+    """Tell whether the lines of a record directly follow those of another one of the same file."""
+    # A last line without a line end is sent again once it has one.
+    whole = before.position > 0 and before.payload.endswith(b"\n")
+    return whole and record.position == before.position + before.payload.count(b"\n")
 
 
 @dataclass
@@ -176,7 +159,6 @@ class _FeedRows:
     rejected: int = 0
     stations: dict[str, Station] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
-    unmapped: set[str] = field(default_factory=set)
 
     def add(self, other: "_FeedRows") -> None:
         self.rows += other.rows
@@ -184,7 +166,6 @@ class _FeedRows:
         self.rejected += other.rejected
         self.stations |= other.stations
         self.variables |= other.variables
-        self.unmapped |= other.unmapped
 
 
 class _SpanDecoder:
@@ -193,7 +174,6 @@ class _SpanDecoder:
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
         self._feeds = {feed.name: feed for feed in deployment.feeds}
-        self._shifts = {station: round(hours * 3600 * SECOND_NS) for station, hours in deployment.quality.clock_shift_h}
         self._clocks: list[tuple[int, int, bool]] = []
         self.feed_rows: dict[str, _FeedRows] = {}
 
@@ -215,12 +195,11 @@ class _SpanDecoder:
     def _feed(self, name: str, batch: pa.RecordBatch) -> None:
         feed_rows = self.feed_rows.setdefault(name, _FeedRows())
         feed = self._feeds.get(name)
-        columns = batch.select(["seq", "arrival_ns", "origin", "place", "kind", "payload"]).to_pydict()
-        plain: list[_NumberedRecord] = []
-        lines: dict[tuple[str, bytes], list[list[_NumberedRecord]]] = {}
+        plain: list[SpoolRecord] = []
+        lines: dict[tuple[str, bytes], list[list[SpoolRecord]]] = {}
         header = b""
-        for seq, arrival_ns, origin, position, kind, payload in zip(*columns.values(), strict=True):
-            record = _NumberedRecord(seq, arrival_ns, origin, position, payload)
+        for record in SpoolRecord.from_batch(batch):
+            _, _, origin, payload, position, kind, seq = record
             if kind == HEADER:
                 header = payload
                 continue
@@ -229,7 +208,7 @@ class _SpanDecoder:
                 _refuse(feed_rows, seq, Reject(origin, max(0, position), "", text, reason))
             elif feed is None:
                 reason = f"no such feed: {name!r} is none of the deployment"
-                _refuse(feed_rows, seq, Reject(origin, max(0, position), "", record.excerpt, reason))
+                _refuse(feed_rows, seq, Reject(origin, max(0, position), "", _excerpt(record), reason))
             # Position 0 is a whole file; positive ones are line numbers.
             elif position == 0:
                 self._quarantine_failures(feed, [record], lambda records: self._file(feed, records[0]))
@@ -237,7 +216,7 @@ class _SpanDecoder:
                 plain.append(record)
             else:
                 runs = lines.setdefault((origin, header), [])
-                if runs and len(runs[-1]) < _RUN_MOST and len(payload) <= HEAD_BYTES and record.follows(runs[-1][-1]):
+                if runs and len(runs[-1]) < _RUN_MOST and len(payload) <= HEAD_BYTES and _follows(record, runs[-1][-1]):
                     runs[-1].append(record)
                 else:
                     runs.append([record])
@@ -255,7 +234,7 @@ class _SpanDecoder:
                 )
 
     def _quarantine_failures(
-        self, feed: Feed, records: list[_NumberedRecord], read: Callable[[list[_NumberedRecord]], dict[str, _FeedRows]]
+        self, feed: Feed, records: list[SpoolRecord], read: Callable[[list[SpoolRecord]], dict[str, _FeedRows]]
     ) -> None:
         """Add the rows that `read` returns, by feed; reject records on which it fails."""
         # An error would recur with the same records and block everything after them, so it costs one record, not the
@@ -273,7 +252,7 @@ class _SpanDecoder:
             (record,) = records
             known = isinstance(error, Unreadable | NotFound)
             reason = str(error) if known else f"unreadable: {type(error).__name__}: {str(error)[:200]!a}"
-            text = "" if known else record.excerpt
+            text = "" if known else _excerpt(record)
             _refuse(
                 self.feed_rows[feed.name], record.seq, Reject(record.origin, max(0, record.position), "", text, reason)
             )
@@ -281,7 +260,7 @@ class _SpanDecoder:
         for name, part in parts.items():
             self.feed_rows.setdefault(name, _FeedRows()).add(part)
 
-    def _messages(self, feed: Feed, records: list[_NumberedRecord]) -> _FeedRows:
+    def _messages(self, feed: Feed, records: list[SpoolRecord]) -> _FeedRows:
         feed_rows = _FeedRows()
         numbered: list[tuple[int, int]] = []
         """Record and line of each message."""
@@ -296,7 +275,6 @@ class _SpanDecoder:
 
         parsed, stations = parse_texts(texts(), feed.options, lines=len(records))
         feed_rows.stations |= {station.id: station for station in stations}
-        feed_rows.unmapped |= set(parsed.unmapped)
         for bad in parsed.bad:
             number, line = numbered[bad.line - 1]
             record = records[number]
@@ -312,7 +290,7 @@ class _SpanDecoder:
             feed_rows.rows.append(self._rows(feed, columns, parsed, seq[record_index], arrival_ns[record_index]))
         return feed_rows
 
-    def _lines(self, feed: Feed, records: list[_NumberedRecord], header: bytes) -> _FeedRows:
+    def _lines(self, feed: Feed, records: list[SpoolRecord], header: bytes) -> _FeedRows:
         """Parse records whose lines follow one another in a file, or a message.
 
         Their layout is determined from all of them, as from the beginning of a file.
@@ -342,7 +320,7 @@ class _SpanDecoder:
         self._add_parsed(feed_rows, feed, layout, [parsed], records, line=max(1, first.position) + above)
         return feed_rows
 
-    def _file(self, feed: Feed, record: _NumberedRecord) -> dict[str, _FeedRows]:
+    def _file(self, feed: Feed, record: SpoolRecord) -> dict[str, _FeedRows]:
         """Parse a whole file like a batch ingest, unpacked and as plain lines; return rows by feed."""
         parts: dict[str, _FeedRows] = {}
         with tempfile.TemporaryDirectory(prefix="hypergrid-") as scratch:
@@ -351,7 +329,7 @@ class _SpanDecoder:
             path.write_bytes(record.payload)
             for file in _packed(path, feed, self._deployment):
                 file_feed, feed_rows = self._feeds[file.feed], parts.setdefault(file.feed, _FeedRows())
-                inner = replace(record, origin=(Path(record.origin).parent / file.name).as_posix())
+                inner = record._replace(origin=(Path(record.origin).parent / file.name).as_posix())
                 try:
                     plain = decompress_to(file, file_feed, Path(scratch))
                     layout = layout_of(plain, file_feed)
@@ -369,7 +347,7 @@ class _SpanDecoder:
         feed: Feed,
         layout: Layout,
         parts: Iterable[Parsed],
-        records: list[_NumberedRecord],
+        records: list[SpoolRecord],
         *,
         line: int,
     ) -> None:
@@ -389,7 +367,6 @@ class _SpanDecoder:
         for parsed in parts:
             columns = tuple(column_of(feed, layout, name) for name in (parsed.names if layout.long else layout.columns))
             width = 1 if layout.long else max(1, len(columns))
-            feed_rows.unmapped |= {*parsed.unmapped, *layout.ignored}
             for bad in parsed.bad:
                 reject = Reject(records[0].origin, line + bad.line - 1, bad.column, bad.text, bad.reason)
                 _refuse(feed_rows, int(seq[np.searchsorted(stops, bad.line)]), reject, width)
@@ -416,11 +393,7 @@ class _SpanDecoder:
         told_ns = parsed.arrival_ns
         arrival_ns = came_ns if told_ns is None else np.where(told_ns > 0, told_ns, came_ns)
         counter = np.full(size, -1, np.int64) if parsed.counter is None else parsed.counter
-        time_ns = parsed.time_ns
-        if not self._shifts.keys().isdisjoint(parsed.stations):
-            time_ns = (
-                time_ns + np.array([self._shifts.get(station, 0) for station in parsed.stations], np.int64)[parsed.code]
-            )
+        time_ns = self._deployment.quality.shift_times(parsed.stations, parsed.code, parsed.time_ns)
         flag = np.full(size, NOT_EVALUATED, np.uint8) if parsed.flags is None else parsed.flags
         origins = tuple((feed.name, station) for station in parsed.stations)
         named = tuple((feed.name, column) for column in columns)
@@ -466,7 +439,6 @@ class _SpanDecoder:
             rejected=sum(feed_rows.rejected for feed_rows in group_rows),
             stations=tuple(station for feed_rows in group_rows for station in feed_rows.stations.values()),
             variables=tuple(variable for feed_rows in group_rows for variable in feed_rows.variables.values()),
-            unmapped=frozenset().union(*(feed_rows.unmapped for feed_rows in group_rows)),
         )
 
 
@@ -475,17 +447,17 @@ def _refuse(feed_rows: _FeedRows, seq: int, reject: Reject, readings: int = 1) -
     feed_rows.rejected += readings
 
 
-def _lines_of(record: _NumberedRecord) -> int:
+def _lines_of(record: SpoolRecord) -> int:
     return record.payload.count(b"\n") + (not record.payload.endswith(b"\n"))
 
 
-def _options(feed: Feed, record: _NumberedRecord) -> ReadOptions:
+def _options(feed: Feed, record: SpoolRecord) -> ReadOptions:
     """Return the read options of a record; the station in its topic is the default station."""
     station = _topic_station(feed, record.origin)
     return replace(feed.options, text=replace(feed.options.text, station=station)) if station else feed.options
 
 
-def _document(form: DocumentFormat, feed: Feed, record: _NumberedRecord) -> tuple[Layout, list[Parsed]]:
+def _document(form: DocumentFormat, feed: Feed, record: SpoolRecord) -> tuple[Layout, list[Parsed]]:
     """Parse a message that is a document."""
     with tempfile.TemporaryDirectory(prefix="hypergrid-") as folder:
         path = Path(folder) / _file_name(record.origin)

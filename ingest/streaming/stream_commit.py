@@ -13,16 +13,16 @@ from hypergrid.archive import Archive, Conservation, FileEntry, Reject, Writer
 from hypergrid.archive.disk.raw_copies import RAW, hash_of, keep
 from hypergrid.core.errors import HyperGridError, InvalidUnit
 from hypergrid.core.flags import MISSING
-from hypergrid.core.readings import Readings, Series, has_version, renumber_series
-from hypergrid.core.times import SECOND_NS, Window
+from hypergrid.core.readings import Readings, Series, has_version, share_series
+from hypergrid.core.times import SECOND_NS, Window, format_instant
 from hypergrid.core.units import Variable, convert
-from ingest.batch.metadata_merge import merge_stations
+from ingest.batch.plan import merge_stations
 from ingest.deployment.deployment_file import Deployment
 from ingest.deployment.to_readings import series_of, stations_of
 from ingest.formats.file_metadata import FileMetadata
 from ingest.quality.flagging import QualityFlagger
 from ingest.sources.spool import retire, segment_first, segments
-from ingest.streaming.micro_batch import MicroBatch, Tally
+from ingest.streaming.assembler import JoinStatus, MicroBatch, StreamBatch, Tally
 from ingest.streaming.row_batch import RowBatch
 
 SPOOL: Final = "spool"
@@ -110,15 +110,7 @@ class CommitResult:
 
 
 def commit(
-    archive: Archive,
-    stream: str,
-    batch: int,
-    groups: Sequence[MicroBatch],
-    deployment: Deployment,
-    *,
-    spool: Path,
-    now_ns: int,
-    replayed: int = 0,
+    archive: Archive, batch: StreamBatch, deployment: Deployment, *, now_ns: int, replayed: int = 0
 ) -> CommitResult:
     """Commit a batch to the archive exactly once; finished spool segments become raw copies.
 
@@ -134,16 +126,18 @@ def commit(
         A reading is lost, or counted twice, which is a defect of this program; nothing was committed.
     """
     # Earlier batches of all groups have committed the records up to here.
+    groups = batch.groups
     done = min(group.after for group in groups)
     archive = archive.latest()
-    entries = _segments_done(spool, done, groups, archive, deployment, now_ns)
+    entries = _segments_done(done, groups, archive, deployment, now_ns)
     # Identifies the batch, so that a replay is recognised as already committed.
-    name = f"stream {stream} {batch}"
-    rows = sum(len(group.emitted_rows.rows) for group in groups)
-    with archive.commit(batch=name, message=f"stream: {rows:,} rows of batch {batch}", now_ns=now_ns) as writer:
+    name = f"stream {batch.stream} {batch.number}"
+    rows = sum(len(group.rows) for group in groups)
+    message = f"stream: {rows:,} rows of batch {batch.number}"
+    with archive.commit(batch=name, message=message, now_ns=now_ns) as writer:
         # Another commit may have succeeded while this one waited for the lock.
         archive = archive.latest()
-        ledger = ledger_of(archive, stream)
+        ledger = ledger_of(archive, batch.stream)
         if not writer.already_committed:
             went, refused = _store(writer, groups, deployment, archive, replayed)
             ledger = _next_ledger(ledger, went, groups, len(refused))
@@ -152,12 +146,12 @@ def commit(
             writer.files(entries)
             # Without emitted rows and rejects there is nothing worth a commit.
             if rows or entries or any(group.rejects for group in groups):
-                writer.set_stream(stream, asdict(ledger))
+                writer.set_stream(batch.stream, asdict(ledger))
     # The commit must be durable before Spark marks the batch as done and before its segments are retired, so that a
     # power cut cannot leave either without the commit.
     archive.settle()
-    retire(spool, done, lambda *_: None)
-    return CommitResult(ledger, writer.snapshot, sum(group.emitted_rows.rows.readings for group in groups))
+    retire(archive.path / SPOOL, done)
+    return CommitResult(ledger, writer.snapshot, sum(group.rows.readings for group in groups))
 
 
 def _unlisted(refused: Sequence[Reject], archive: Archive, replayed: int) -> Sequence[Reject]:
@@ -217,7 +211,7 @@ def _store(
     Returns conservation counts, and readings whose unit does not convert.
     """
     described = _describe_groups(groups, deployment, archive)
-    parts = [_by_variable(group.emitted_rows.rows) for group in groups]
+    parts = [_by_variable(group.rows) for group in groups]
     names = dict.fromkeys(name for part in parts for name in part)
     variables = {name: described.variable(name) for name in names}
     refused = [reject for part in parts for reject in _refuse_units(part, variables)]
@@ -225,7 +219,7 @@ def _store(
     # Variables without remaining readings are not added to the archive.
     variables = {name: variable for name, variable in variables.items() if any(name in part for part in parts)}
     writer.variables(variables.values())
-    present = {station for group in groups for _, station in _present(group.emitted_rows.rows)}
+    present = {group.rows.origins[number][1] for group in groups for number in np.unique(group.rows.origin).tolist()}
     stations = stations_of(present, described, known=archive.stations)
     writer.stations(stations)
     known = {**archive.stations, **{station.id: station for station in stations}}
@@ -254,10 +248,6 @@ def _describe_groups(groups: Sequence[MicroBatch], deployment: Deployment, archi
     metadata = FileMetadata(stations=tuple(station for group in groups for station in group.stations))
     stations = merge_stations([metadata], deployment.stations, archive.stations)
     return replace(deployment, variables=tuple(variables.values()), stations=stations)
-
-
-def _present(rows: RowBatch) -> set[tuple[str, str]]:
-    return {rows.origins[number] for number in np.unique(rows.origin).tolist()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,10 +340,7 @@ def _is_stored(archive: Archive, readings: Readings, name: str) -> NDArray[np.bo
     for window, inside in _runs(readings.time_ns):
         for superseded in (False, True):
             stored = archive.read(name, window=window, superseded=superseded)
-            series = tuple(dict.fromkeys([*stored.series, *readings.series]))
-            is_stored[inside] |= has_version(
-                renumber_series(stored, series), renumber_series(readings.take_rows(inside), series)
-            )
+            is_stored[inside] |= has_version(*share_series(stored, readings.take_rows(inside)))
     return is_stored
 
 
@@ -398,10 +385,10 @@ def _readings(parts: Sequence[_VariableSlice], variable: Variable) -> Readings:
 
 
 def _segments_done(
-    spool: Path, done: int, groups: Sequence[MicroBatch], archive: Archive, deployment: Deployment, now_ns: int
+    done: int, groups: Sequence[MicroBatch], archive: Archive, deployment: Deployment, now_ns: int
 ) -> list[FileEntry]:
     """Keep raw copies of segments that are fully committed; return their ledger entries."""
-    listed = segments(spool)
+    listed = segments(archive.path / SPOOL)
     # The last segment is still growing.
     finished = [path for (_, path), (after, _) in zip(listed[:-1], listed[1:], strict=True) if after <= done + 1]
     if not finished:
@@ -421,3 +408,26 @@ def _segments_done(
             name = f"spool/{path.name}"
             entries.append(FileEntry(name, sha256, size_bytes, rows, readings, rejects, now_ns, deployment.token()))
     return entries
+
+
+@dataclass(frozen=True)
+class StreamStatus:
+    """Current status of a stream."""
+
+    ledger: Ledger
+    readings_per_s: float
+    """Readings emitted, over the last batches [1/s]."""
+    last_slice_ns: int | None
+    """End of the last closed slice [ns since 1970 UTC]; None if none was closed."""
+    behind: int
+    """Records of the spool that are not in a batch yet."""
+    batches: int
+    joins: Mapping[str, JoinStatus] = field(default_factory=dict)
+    """Last known status of each group's join."""
+
+    def describe(self) -> str:
+        closed = "none" if self.last_slice_ns is None else format_instant(self.last_slice_ns)
+        return (
+            f"{self.readings_per_s:,.0f} readings/s, {self.ledger.held:,} held, {self.ledger.late:,} rows late, "
+            f"last slice closed {closed}, {self.behind:,} records behind"
+        )

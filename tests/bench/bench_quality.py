@@ -32,10 +32,11 @@ from hypergrid.core.units import KNOWN_VARIABLES
 from ingest.deployment.quality_overrides import default_tests
 from ingest.job import ingest
 from ingest.quality.flagging import places_of
-from ingest.quality.run_tests import FlagResult, judge
+from ingest.quality.run_tests import FlagResult
 from station_data.generate import generate
 from tests.bench import quality_scores
 from tests.bench.quality_networks import DAILY, SHAPES
+from tests.support.judging import judge_by_all
 
 T = TypeVar("T")
 Tell = Callable[[str, float], None]
@@ -312,7 +313,7 @@ def _false_alarms() -> dict[str, Any]:
     readings = {name: _together(listed) for name, listed in parts.items()}
     rows = []
     for name, given in readings.items():
-        judged = judge(given, default_tests(KNOWN_VARIABLES[name]), places_of(given.series, stations), readings)
+        judged = judge_by_all(given, default_tests(KNOWN_VARIABLES[name]), places_of(given.series, stations), readings)
         for bit, test in enumerate(TESTS):
             count = int(((judged.tests >> np.uint16(bit)) & np.uint16(1) > 0).sum())
             if count:
@@ -375,7 +376,7 @@ def _speed(days: int, pairs: int, notify: Tell) -> list[dict[str, Any]]:
             tests, places = default_tests(archive.variable(name)), places_of(given.series, archive.stations)
             flag = np.where(np.isnan(given.value), MISSING, NOT_EVALUATED).astype(np.uint8)
             fresh = replace(given, flag=flag)
-            best = min(_seconds(partial(judge, fresh, tests, places, readings)) for _ in range(pairs))
+            best = min(_seconds(partial(judge_by_all, fresh, tests, places, readings)) for _ in range(pairs))
             rows.append(_pace(name, len(given), best))
             spent, judged = spent + best, judged + len(given)
         notify("speed", 1.0)

@@ -26,8 +26,7 @@ import xarray as xr
 import hypergrid as hg
 from hypergrid.archive import Archive, Branch
 from hypergrid.core.errors import HyperGridError
-from ingest.reprocess.job import FOLDER
-from ingest.reprocess.partitions import READINGS_OF_A_PART
+from ingest.reprocess.job import FOLDER, READINGS_OF_A_PART
 from ingest.reprocess.reflag import run_quality
 from tests.bench.reprocess_archive import VARIABLE, make_archive
 
@@ -47,7 +46,7 @@ PROGRAM: Final = """
 import sys
 from hypergrid.formats import partitioned as in_parts
 from hypergrid.cli.main import main
-from ingest.reprocess import partitions as reprocessing
+from ingest.reprocess import job as reprocessing
 in_parts.READINGS_OF_A_PIECE = reprocessing.READINGS_OF_A_PART = int(sys.argv.pop(1))
 main()
 """

@@ -18,7 +18,7 @@ import pandas as pd
 import xarray as xr
 from zarr.codecs import BloscCodec
 
-from ingest.deployment.quality_kinds import DEFAULTS
+from ingest.deployment.quality_overrides import DEFAULTS
 from ingest.formats.sensorscope import CLOCK, COLUMNS
 from tests.bench.ingest_files import FIRST_S, INTERVAL_S
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ingest.deployment.topics import Broker, Topic
-from ingest.sources.mqtt import MqttSource
+from ingest.sources.mqtt import MqttSession, MqttSource
 from ingest.sources.spool import Spool, durable, frames
 from tests.ingest.brokers import RunningBroker, publish, wait_until
 
@@ -61,7 +61,7 @@ def measure(count: int, notify: Callable[[str], None]) -> dict[str, object]:
 
 def _receive(running: RunningBroker, spool: Spool, until: Callable[[MqttSource], None]) -> None:
     broker = Broker("127.0.0.1", running.port)
-    source = MqttSource(broker, FEEDS, spool, client_id="bench", notify=lambda _: None, environment={})
+    source = MqttSource(broker, FEEDS, spool, MqttSession("bench"), notify=lambda _: None, environment={})
     source.start()
     wait_until(lambda: source.statistics().connected)
     time.sleep(0.2)

@@ -22,16 +22,14 @@ from numpy.typing import NDArray
 
 from hypergrid.archive import Archive
 from ingest.batch.archive_session import locked_archive
-from ingest.deployment.arrivals import read_arrivals
-from ingest.deployment.deployment_file import load
-from ingest.deployment.versions import deploy
+from ingest.batch.write_staged import read_arrivals
+from ingest.deployment.deployment_file import deploy, load
 from ingest.formats.sensorscope import COLUMNS
 from ingest.sources.spool import MESSAGE, Spool, SpoolRecord, durable, frames
 from ingest.streaming.assembler import Assembler
 from ingest.streaming.row_batch import ClockTicks, RowBatch
 from ingest.streaming.spool_decoder import expected_origins, parse_records
-from ingest.streaming.status import StreamStatus
-from ingest.streaming.stream_commit import DEPLOYMENTS, STREAM, ledger_of, stream_id
+from ingest.streaming.stream_commit import DEPLOYMENTS, STREAM, StreamStatus, ledger_of, stream_id
 from ingest.streaming_service import StreamOptions, stream
 from station_data import network
 from station_data.generate import generate
@@ -148,7 +146,7 @@ def closing(sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: Pa
     """
     rows = _arrived(sent, folder, deployment)
     described = load(deployment)
-    assembler = Assembler(SLICE_S, IDLE_S, expected=expected_origins(described, described.name))
+    assembler = Assembler(SLICE_S, IDLE_S, expected=expected_origins(described))
     peak, steps, parts = 0, [], []
     for part in np.array_split(np.arange(len(rows)), max(1, len(rows) // 200)):
         parts.append(assembler.process(rows.take(part), ClockTicks.empty()))
@@ -183,7 +181,7 @@ def beside_a_watermark(
     rows, described = _arrived(sent, folder, deployment), load(deployment)
 
     def new() -> Assembler:
-        return Assembler(SLICE_S, IDLE_S, expected=expected_origins(described, described.name))
+        return Assembler(SLICE_S, IDLE_S, expected=expected_origins(described))
 
     beside = compare(rows, new, batches=sizes.held_batches, at_once=len(described.stations))
     own = {"setting": "sample network", "lag": "its own", **beside}

@@ -19,7 +19,6 @@ from ingest.deployment.quality_overrides import default_tests
 from ingest.quality.blocks import BLOCK_NS, Blocks, medians, term_blocks, usable
 from ingest.quality.flagging import places_of
 from ingest.quality.levels import Term
-from ingest.quality.run_tests import judge
 from tests.bench.quality_networks import (
     DAILY,
     DAY_H,
@@ -35,6 +34,7 @@ from tests.bench.quality_networks import (
     shift_of,
     station_years,
 )
+from tests.support.judging import judge_by_all
 
 HELD_OUT: Final = (701, 702, 703, 704)
 """Seeds of the tables. No threshold was chosen on them, nor on any from 600 on."""
@@ -57,7 +57,7 @@ def judged(network: Network) -> tuple[Readings, NDArray[np.bool_], NDArray[np.ui
     variable = KNOWN_VARIABLES.get(network.variable, Variable(network.variable, UNITS.get(network.variable, "mm")))
     places = places_of(readings.series, {one.id: one for one in network.stations})
     tests = default_tests(variable)
-    found = judge(readings, tests, places, {})
+    found = judge_by_all(readings, tests, places, {})
     return readings, found.flag >= SUSPECT, found.tests
 
 

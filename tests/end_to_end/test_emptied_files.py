@@ -18,7 +18,7 @@ from hypergrid.core.errors import HyperGridError
 from hypergrid.execution import Outcome
 from hypergrid.formats.partitioned import load_piece, save_piece
 from hypergrid.layers.layer import Layer
-from ingest.deployment.versions import deploy, read_versions
+from ingest.deployment.deployment_file import deploy, read_versions
 from ingest.job import ingest
 from ingest.sources.spool import durable, frames, segments
 from ingest.streaming.restart import RESTART_FILE

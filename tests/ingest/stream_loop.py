@@ -8,8 +8,7 @@ from ingest.batch.archive_session import locked_archive
 from ingest.deployment.deployment_file import Deployment, load
 from ingest.job import ingest
 from ingest.sources.spool import END, Spool, SpoolRecord, durable, reach, segments
-from ingest.streaming.assembler import Assembler
-from ingest.streaming.micro_batch import MicroBatch, assemble_batch
+from ingest.streaming.assembler import Assembler, MicroBatch, StreamBatch, assemble_batch
 from ingest.streaming.spool_decoder import expected_origins as expected_in
 from ingest.streaming.spool_decoder import groups_of, merge_pieces, parse_span
 from ingest.streaming.stream_commit import CommitResult, Ledger, commit
@@ -46,23 +45,21 @@ class Loop:
                 state = self.states.get(group)
                 idle_s = self.deployment.stream.idle_s
                 assembler = (
-                    Assembler(self.deployment.slice_s, idle_s, expected=expected_in(self.deployment, group))
+                    Assembler(self.deployment.slice_s, idle_s, expected=expected_in(self.deployment))
                     if state is None
                     else Assembler.from_bytes(state)
                 )
-                batch = assemble_batch(
+                made = assemble_batch(
                     assembler,
                     merge_pieces([one for one in pieces if one.group == group]),
                     [n for n, _ in segments(spool)],
                 )
                 self.states[group] = assembler.to_bytes()
-                found.append(MicroBatch.from_bytes(batch.to_bytes()))
+                found.append(MicroBatch.from_bytes(made.to_bytes()))
             if is_lost(2 * attempt):
                 continue
-            done = commit(
-                Archive.open(self.archive), self.stream, self.number, found, self.deployment,
-                spool=spool, now_ns=1, replayed=self.replayed,
-            )  # fmt: skip
+            batch = StreamBatch(self.stream, self.number, found)
+            done = commit(Archive.open(self.archive), batch, self.deployment, now_ns=1, replayed=self.replayed)
             if not is_lost(2 * attempt + 1):
                 break
         self.after, self.number = end, self.number + 1

@@ -222,7 +222,7 @@ def test_lines_of_rejects_count_from_the_start_of_the_file(
     lines = (network / "pass-1.txt").read_bytes().splitlines(keepends=True)
     lines[150] = b"spoilt\n"
     (network / "pass-1.txt").write_bytes(b"".join(lines))
-    monkeypatch.setattr(ingest_module(), "CHUNK_BYTES", 2000)
+    monkeypatch.setattr("ingest.batch.plan.CHUNK_BYTES", 2000)
     monkeypatch.setattr(ingest_module(), "VALUES_AT_ONCE", 500)
     ingest_report = ingest([network], tmp_path / "a", now_ns=now_ns)
     assert [(reject.file, reject.line) for reject in Archive.open(tmp_path / "a").rejects()] == [("pass-1.txt", 151)]
@@ -234,7 +234,7 @@ def test_small_pieces_make_the_same_archive(
 ) -> None:
     (network / "pass-10.txt").write_bytes((network / "pass-1.txt").read_bytes().replace(b" 5", b" 6"))
     ingest([network], tmp_path / "whole", now_ns=now_ns)
-    monkeypatch.setattr(ingest_module(), "CHUNK_BYTES", 3000)
+    monkeypatch.setattr("ingest.batch.plan.CHUNK_BYTES", 3000)
     monkeypatch.setattr(ingest_module(), "VALUES_AT_ONCE", 700)
     ingest([network], tmp_path / "pieces", now_ns=now_ns)
     assert summarise(tmp_path / "pieces") == summarise(tmp_path / "whole")

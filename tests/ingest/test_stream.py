@@ -31,17 +31,14 @@ from hypergrid.core.errors import (
 )
 from ingest import streaming_service as stream_module
 from ingest.batch.archive_session import locked_archive
-from ingest.deployment.deployment_file import load
-from ingest.deployment.versions import deploy, read_versions, split_by_version, version_at
+from ingest.deployment.deployment_file import deploy, load, read_versions, split_by_version, version_at
 from ingest.job import ingest
-from ingest.repair.examiners import check_parts
-from ingest.streaming.assembler import Assembler
+from ingest.repair.verify_values import check_parts
+from ingest.streaming.assembler import Assembler, StreamBatch, assemble_batch
 from ingest.streaming.metrics import StreamMetrics, serve_metrics
-from ingest.streaming.micro_batch import assemble_batch
 from ingest.streaming.row_batch import ClockTicks, RowBatch
 from ingest.streaming.spool_decoder import DecodedPiece, merge_pieces, parse_span
-from ingest.streaming.status import StreamStatus
-from ingest.streaming.stream_commit import Ledger, commit
+from ingest.streaming.stream_commit import Ledger, StreamStatus, commit
 from ingest.streaming_service import (
     StreamOptions,
     StreamReport,
@@ -253,7 +250,7 @@ def test_a_batch_that_comes_while_the_query_is_stopped_is_refused_and_no_failure
     with progress.busy:
         progress.leaving.set()
     with pytest.raises(match="comes again"):
-        progress.commit_batch("id", 0, [])
+        progress.commit_batch(StreamBatch("id", 0, []))
     assert progress.failure is None
 
 
@@ -276,7 +273,7 @@ class _LateBatch:
 
     def _ask(self) -> None:
         with suppress(_Leaving):
-            self._take("id", 0, [])
+            self._take(StreamBatch("id", 0, []))
 
 
 def test_a_stream_that_is_told_to_stop_does_not_wait_for_who_waits_for_it(tmp_path: Path) -> None:
@@ -336,7 +333,7 @@ def test_a_disk_that_is_full_for_a_while_is_waited_for_and_told_once(
     monkeypatch.setattr("ingest.streaming_service.commit", full)
     monkeypatch.setattr("ingest.streaming_service.PAUSE_S", 0.01)
     progress = _StreamProgress(tmp_path / "archive", lambda: 1, on_warning=told.append)
-    progress.commit_batch("id", 0, [batch])
+    progress.commit_batch(StreamBatch("id", 0, [batch]))
     assert (progress.batches, progress.failure) == (1, None)
     assert progress.ledger.came == batch.counts.readings > 0
     assert [("cannot be written" in text, "can be written again" in text) for text in told] == [
@@ -357,7 +354,7 @@ def test_a_full_disk_keeps_no_stream_from_being_stopped(tmp_path: Path, monkeypa
     monkeypatch.setattr(progress, "on_warning", lambda _: progress.leaving.set())
     group = assemble_batch(Assembler(60.0), DecodedPiece("n", RowBatch.empty(), _NO_CLOCK), [1])
     with pytest.raises(_Leaving):
-        progress.commit_batch("id", 0, [group])
+        progress.commit_batch(StreamBatch("id", 0, [group]))
 
 
 def test_what_the_store_cannot_do_is_no_traceback(

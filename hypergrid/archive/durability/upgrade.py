@@ -96,7 +96,7 @@ def upgrade(
     Parameters
     ----------
     compare
-        Compares values with raw copies before the copy becomes the archive (`ingest.repair.verified_upgrade`). Without
+        Compares values with raw copies before the copy becomes the archive (`ingest.repair.restore_values`). Without
         it, a value changed by a flipped bit that breaks no rule gets a valid checksum.
 
     Raises

@@ -18,13 +18,13 @@ from hypergrid.archive.disk.folder import MARKER, READABLE, read_identity
 from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.durability.upgrade import WORKING, WRITERS, upgrade
 from hypergrid.core.errors import ArchiveConflict, DamagedArchive, OldLayout
-from ingest.repair.verified_upgrade import upgrade_compared
+from ingest.repair.restore_values import upgrade_compared
 from tests.archives.make import HERE, answers
 
 OLDER = [version for version in READABLE if version != LAYOUT]
 NOW_NS = 1_800_000_000_000_000_000
 RUN = (
-    "import sys, pathlib, ingest.repair.verified_upgrade as u, ingest.repair.verify_values\n"
+    "import sys, pathlib, ingest.repair.restore_values as u, ingest.repair.verify_values\n"
     "print('begun', flush=True)\n"
     "u.upgrade_compared(pathlib.Path(sys.argv[1]), now_ns=5)"
 )

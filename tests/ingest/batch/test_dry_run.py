@@ -8,9 +8,7 @@ from typer.testing import CliRunner
 
 from hypergrid.archive import Archive
 from hypergrid.cli.main import app
-from ingest.batch.deployment_template import propose_deployment
-from ingest.batch.dry_run import dry_run
-from ingest.deployment.column_guess import guess_column
+from ingest.batch.dry_run import dry_run, guess_column, propose_deployment
 from ingest.deployment.deployment_file import load
 from ingest.job import ingest
 

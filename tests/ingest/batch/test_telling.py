@@ -11,7 +11,7 @@ from hypergrid.archive import Archive
 from hypergrid.core.errors import InvalidDeployment
 from hypergrid.core.readings import Position, Station
 from hypergrid.core.times import parse_instant
-from ingest.batch.metadata_merge import find_distant_stations, merge_stations
+from ingest.batch.plan import find_distant_stations, merge_stations
 from ingest.deployment.deployment_file import Column
 from ingest.formats.file_metadata import COMMON, ColumnMetadata, FileMetadata, column_of, station_at, unit_of
 from ingest.job import ingest

@@ -11,8 +11,7 @@ import pytest
 from hypergrid.core.errors import InvalidDeployment
 from hypergrid.core.units import KNOWN_VARIABLES, Variable
 from ingest.deployment.deployment_file import from_mapping
-from ingest.deployment.quality_kinds import DEFAULTS, KINDS
-from ingest.deployment.quality_overrides import QualityOverrides, default_tests, from_json
+from ingest.deployment.quality_overrides import DEFAULTS, KINDS, QualityOverrides, default_tests, from_json
 from ingest.deployment.quality_settings import Exempt, Normal, Spike
 
 AIR = KNOWN_VARIABLES["air_temperature"]

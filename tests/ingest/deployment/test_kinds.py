@@ -5,7 +5,7 @@ import pytest
 
 from hypergrid.core.flags import FAIL, GOOD
 from hypergrid.core.units import Variable
-from ingest.deployment.quality_kinds import default_tests
+from ingest.deployment.quality_overrides import default_tests
 from tests.ingest.quality.test_intervals import judged, readings_of
 
 

@@ -4,9 +4,8 @@ import numpy as np
 
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.units import Variable
-from ingest.deployment.quality_kinds import default_tests
-from ingest.quality.block_memory import blocks_of
-from ingest.quality.blocks import BLOCK_NS, means, medians, sums
+from ingest.deployment.quality_overrides import default_tests
+from ingest.quality.blocks import BLOCK_NS, blocks_of, means, medians, sums
 
 HOUR_NS = 3_600 * 10**9
 
@@ -32,8 +31,8 @@ def test_blocks_of_rates_are_means_in_any_unit() -> None:
         tests = default_tests(Variable("rr", unit, "precipitation_flux"))
         assert tests.faulty_zeros is not None
         assert (tests.faulty_zeros.of, round(tests.faulty_zeros.wet / factor, 6)) == ("rate", round(0.5 / 3.0, 6))
-        _, total = blocks_of(_readings([1.2 * factor, 0.0, 0.0]), tests, 0, 1)
-        np.testing.assert_allclose(total.value, [[0.4 * factor]])
+        total = blocks_of(_readings([1.2 * factor, 0.0, 0.0]), tests, 0, 1)[1]
+        np.testing.assert_allclose(total, [[0.4 * factor]])
 
 
 def test_dew_point_and_pressure_at_sea_level_have_a_test_of_shifts() -> None:

@@ -17,9 +17,8 @@ from ingest.deployment.quality_settings import (
     Spike,
     VariableTests,
 )
-from ingest.quality.flagging import count_gaps, places_of
+from ingest.quality.flagging import Summary, count_gaps, places_of
 from ingest.quality.run_tests import FlagResult, judge
-from ingest.quality.summary import Summary
 
 Floats = NDArray[np.float64]
 START_NS = int(np.datetime64("2020-06-21T00:00", "ns").astype(np.int64))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hypergrid.core.flags import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT, TESTS
 from hypergrid.core.readings import Position, Readings, Series, Station
-from ingest.deployment.quality_kinds import DEFAULTS
+from ingest.deployment.quality_overrides import DEFAULTS
 from ingest.deployment.quality_settings import (
     Exempt,
     FlatLine,

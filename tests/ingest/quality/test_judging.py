@@ -11,11 +11,10 @@ from hypergrid.archive import Archive
 from hypergrid.core.flags import GOOD, MISSING, NOT_EVALUATED, SUSPECT, TESTS
 from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.core.units import KNOWN_VARIABLES
-from ingest.deployment.quality_kinds import DEFAULTS
-from ingest.deployment.quality_overrides import QualityOverrides
+from ingest.deployment.quality_overrides import DEFAULTS, QualityOverrides
 from ingest.deployment.quality_settings import BuddyCheck, FlatLine
 from ingest.quality.flagging import QualityFlagger
-from ingest.quality.merge_new import merge_stored_and_new
+from ingest.quality.incremental import merge_stored_and_new
 
 STEP_NS = 600 * 10**9
 START_NS = int(np.datetime64("2021-03-01", "ns").astype(np.int64))

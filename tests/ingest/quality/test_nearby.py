@@ -14,8 +14,7 @@ from hypergrid.core.flags import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT, TE
 from hypergrid.core.readings import Position, Readings, Series, Station, concatenate
 from hypergrid.core.times import Window
 from hypergrid.core.units import KNOWN_VARIABLES
-from ingest.deployment.quality_kinds import DEFAULTS
-from ingest.deployment.quality_overrides import QualityOverrides
+from ingest.deployment.quality_overrides import DEFAULTS, QualityOverrides
 from ingest.deployment.quality_settings import (
     AttenuatedSignal,
     BuddyCheck,

@@ -7,10 +7,10 @@ import textwrap
 import numpy as np
 import pytest
 
+from hypergrid.core.geodesy import RADIUS_M
 from ingest.deployment.quality_settings import BuddyCheck, VariableTests
 from ingest.quality.flagging import skipped_series
-from ingest.quality.neighbours import nearest_neighbours, network_spacing_m
-from ingest.quality.spatial import EARTH_RADIUS_M, Places
+from ingest.quality.spatial import Places, nearest_neighbours, network_spacing_m
 
 
 def _places(count: int, seed: int, degrees: float = 1.0) -> Places:
@@ -30,7 +30,7 @@ def test_neighbours_are_those_of_all_pairs() -> None:
     east, north = np.radians(places.lon), np.radians(places.lat)
     half = np.sin((north[:, None] - north) / 2) ** 2
     half += np.cos(north)[:, None] * np.cos(north) * np.sin((east[:, None] - east) / 2) ** 2
-    near = 2 * EARTH_RADIUS_M * np.arcsin(np.sqrt(half)) <= 25_000.0
+    near = 2 * RADIUS_M * np.arcsin(np.sqrt(half)) <= 25_000.0
     near &= (places.station[:, None] != places.station) & (
         np.abs(places.elevation_m[:, None] - places.elevation_m) <= 300.0
     )

@@ -13,8 +13,7 @@ from hypergrid.core.flags import SUSPECT, TESTS
 from hypergrid.core.readings import Position, Readings, Station
 from hypergrid.core.times import Window
 from hypergrid.core.units import KNOWN_VARIABLES
-from ingest.deployment.quality_kinds import DEFAULTS
-from ingest.deployment.quality_overrides import QualityOverrides
+from ingest.deployment.quality_overrides import DEFAULTS, QualityOverrides
 from ingest.deployment.quality_settings import LevelShift
 from ingest.quality.block_tests import MEMORIES
 from ingest.quality.flagging import QualityFlagger, reflag_part

@@ -5,9 +5,10 @@ import pytest
 from numpy.typing import NDArray
 
 from hypergrid.core.flags import GOOD, NOT_EVALUATED, SUSPECT
+from hypergrid.core.geodesy import RADIUS_M
 from ingest.deployment.quality_settings import BuddyCheck, SpatialConsistency
 from ingest.quality import spatial
-from ingest.quality.spatial import EARTH_RADIUS_M, Places
+from ingest.quality.spatial import Places
 from ingest.quality.temporal import Line
 
 Floats = NDArray[np.float64]
@@ -44,7 +45,7 @@ def _distance(places: Places, i: int, j: int) -> float:
     one, other = np.radians([places.lat[i], places.lat[j]])
     east = np.radians(places.lon[j] - places.lon[i])
     cosine = np.sin(one) * np.sin(other) + np.cos(one) * np.cos(other) * np.cos(east)
-    return float(EARTH_RADIUS_M * np.arccos(min(1.0, cosine)))
+    return float(RADIUS_M * np.arccos(min(1.0, cosine)))
 
 
 def _slow(line: Line, given: BuddyCheck | SpatialConsistency, places: Places) -> NDArray[np.uint8]:

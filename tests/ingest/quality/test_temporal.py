@@ -21,9 +21,10 @@ from ingest.deployment.quality_settings import (
     RateOfChange,
     Spike,
 )
-from ingest.quality import limits, temporal
+from ingest.quality import temporal
 from ingest.quality.flagging import places_of
-from ingest.quality.temporal import HOUR_NS, Exemption, Line
+from ingest.quality.run_tests import climatology
+from ingest.quality.temporal import HOUR_NS, Line
 
 Floats = NDArray[np.float64]
 STEP_S = 600
@@ -32,6 +33,10 @@ STEP_S = 600
 def _line(value: Floats, *, hours: Floats | None = None, index: NDArray[np.int32] | None = None) -> Line:
     stamps = np.arange(len(value)) * STEP_S * 10**9 if hours is None else np.rint(hours * HOUR_NS).astype(np.int64)
     return Line(np.zeros(len(value), np.int32) if index is None else index, stamps, np.asarray(value, np.float64))
+
+
+def exempt_none(rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+    return np.zeros(len(rows), np.bool_)
 
 
 def _walk(seed: int, size: int = 400) -> Floats:
@@ -73,7 +78,7 @@ class TestLikeIoos:
 
     def test_flat_line_flags_theirs_and_what_led_to_them(self, seed: int) -> None:
         line = _line(_walk(seed))
-        ours = temporal.flat_line(line, FlatLine(hours=2.0, fail_hours=4.0, readings=2, tolerance=0.05), Exemption())
+        ours = temporal.flat_line(line, FlatLine(hours=2.0, fail_hours=4.0, readings=2, tolerance=0.05), exempt_none)
         theirs = qartod.flat_line_test(line.value, _dates(line), 7200, 14400, tolerance=0.05)
         for level, count in ((SUSPECT, 12), (FAIL, 24)):
             expected = np.zeros(len(line), np.bool_)
@@ -100,7 +105,7 @@ class TestLikeIoos:
         value = np.random.default_rng(seed).normal(10.0, 8.0, 500)
         stamps = np.datetime64("2020-01-01", "ns") + np.arange(500) * np.timedelta64(17, "h")
         line = Line(np.zeros(500, np.int32), stamps.astype(np.int64), value)
-        ours = limits.climatology(
+        ours = climatology(
             line,
             Climatology(
                 (Normal((1, 2), suspect=(0.0, 15.0)), Normal((2, 3, 4), fail=(-5.0, 30.0), suspect=(5.0, 20.0)))
@@ -118,7 +123,7 @@ class TestLikeIoos:
 def test_ioos_never_flags_a_flat_line_at_its_default_tolerance() -> None:
     line = _line(np.full(100, 7.0))
     assert set(qartod.flat_line_test(line.value, _dates(line), 3600, 7200).tolist()) == {GOOD}
-    assert set(temporal.flat_line(line, FlatLine(hours=1.0, fail_hours=2.0), Exemption()).tolist()) == {FAIL}
+    assert set(temporal.flat_line(line, FlatLine(hours=1.0, fail_hours=2.0), exempt_none).tolist()) == {FAIL}
 
 
 def test_a_missing_value_beside_a_spike_does_not_hide_it() -> None:
@@ -141,11 +146,11 @@ def test_series_do_not_touch() -> None:
     assert temporal.gap(line, Gap(0.5, "suspect")).tolist() == [2, 3, 2, 3, 2, 3]
     assert temporal.gap(line, Gap(0.5)).tolist() == [2, 1, 2, 1, 2, 1]
     assert temporal.pauses(line, 0.5).tolist() == [0, 2, 4]
-    flat = temporal.flat_line(line, FlatLine(hours=1.0, readings=3), Exemption())
+    flat = temporal.flat_line(line, FlatLine(hours=1.0, readings=3), exempt_none)
     assert flat.tolist() == [GOOD] * 6
 
 
-class _Given(Exemption):
+class _Given:
     def __init__(self, exempt: NDArray[np.bool_]) -> None:
         self._exempt = exempt
 
@@ -202,10 +207,10 @@ def test_nothing_is_judged_without_readings() -> None:
     line = _line(np.empty(0))
     for flags in (
         temporal.gross_range(line, GrossRange(fail=(0.0, 1.0))),
-        limits.climatology(line, Climatology((Normal(suspect=(0.0, 1.0)),)), places_of((), {})),
+        climatology(line, Climatology((Normal(suspect=(0.0, 1.0)),)), places_of((), {})),
         temporal.spike(line, Spike(suspect=1.0)),
         temporal.rate_of_change(line, RateOfChange(suspect=1.0)),
-        temporal.flat_line(line, FlatLine(hours=1.0, tolerance=0.1), Exemption()),
+        temporal.flat_line(line, FlatLine(hours=1.0, tolerance=0.1), exempt_none),
         temporal.attenuated_signal(line, AttenuatedSignal(hours=1.0, suspect=1.0)),
         temporal.gap(line, Gap(flag="fail")),
     ):

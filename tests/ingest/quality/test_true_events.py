@@ -19,8 +19,8 @@ from hypergrid.core.times import parse_instant
 from hypergrid.core.units import KNOWN_VARIABLES, Variable
 from ingest.deployment.quality_overrides import default_tests
 from ingest.quality.flagging import places_of
-from ingest.quality.run_tests import judge
 from tests.bench.bench_quality import IMIS, SMET_COLUMNS, read_smet
+from tests.support.judging import judge_by_all
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 KNMI = {
@@ -150,7 +150,7 @@ def _judged(source: str, variable: str) -> tuple[Readings, NDArray[np.uint8]]:
     readings, kind, stations = {"knmi": _knmi, "gsb": _gsb, "imis": _imis, "toa5": _toa5}[source](variable)
     tests = default_tests(kind)
     assert tests, variable
-    return readings, judge(readings, tests, places_of(readings.series, stations), {}).flag
+    return readings, judge_by_all(readings, tests, places_of(readings.series, stations), {}).flag
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the real station data are not here (../shared/data)")

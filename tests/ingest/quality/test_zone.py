@@ -6,7 +6,7 @@ import pvlib
 import pytest
 from numpy.typing import NDArray
 
-from hypergrid.core.readings import Readings, Series
+from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.physics.sun import clear_sky, sun
 from ingest.quality.temporal import HOUR_NS
 from ingest.quality.zone import ZoneGuard, ZoneSuspicion
@@ -41,7 +41,7 @@ def _told(stamps: NDArray[np.int64], value: Floats, place: tuple[float, float, f
         flag = np.full(size, 2, np.uint8)
         series = (Series("solar_radiation", "7"),)
         guard.add(Readings(series, np.zeros(size, np.int32), stamps[part], value[part], flag, stamps[part]))
-    return guard.suspicions({"7": place})
+    return guard.suspicions({"7": Station("7", "7", (Position(None, *place),))})
 
 
 @pytest.mark.parametrize("place", PLACES)

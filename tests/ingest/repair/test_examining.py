@@ -16,9 +16,9 @@ from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.cli.main import main
 from hypergrid.execution import Outcome
 from hypergrid.formats.partitioned import save_piece
-from ingest.deployment.versions import deploy
-from ingest.repair.examiners import check_parts
+from ingest.deployment.deployment_file import deploy
 from ingest.repair.stream_history import stored_upto
+from ingest.repair.verify_values import check_parts
 from ingest.sources.spool import MARK_FILE, Spool, durable, segments
 from ingest.streaming.restart import RESTART_FILE
 from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, SPOOL, STREAM

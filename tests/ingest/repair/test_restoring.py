@@ -23,7 +23,7 @@ from hypergrid.core.errors import ArchiveConflict, DamagedArchive
 from hypergrid.core.readings import Readings
 from hypergrid.layers.layer import Layer
 from ingest.cli.check_commands import _show_repair
-from ingest.deployment.versions import deploy, read_versions
+from ingest.deployment.deployment_file import deploy, read_versions
 from ingest.job import ingest
 from ingest.repair.restore_values import RepairReport, repair
 from ingest.repair.verify_values import verify

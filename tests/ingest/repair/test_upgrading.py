@@ -14,7 +14,7 @@ from hypergrid.archive.disk.raw_copies import copy_path
 from hypergrid.archive.durability.upgrade import upgrade
 from hypergrid.core.errors import DamagedArchive
 from hypergrid.core.readings import Readings
-from ingest.repair.verified_upgrade import upgrade_compared
+from ingest.repair.restore_values import upgrade_compared
 from ingest.repair.verify_values import verify
 from tests.hypergrid.archive.test_upgrade import NOW_NS, fixture_of
 from tests.hypergrid.cli.test_archive_commands import run

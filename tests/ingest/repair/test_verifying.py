@@ -20,8 +20,7 @@ from hypergrid.archive.disk.raw_copies import copy_path
 from hypergrid.cli.main import main
 from hypergrid.core.errors import DamagedArchive
 from hypergrid.core.flags import ABSENT
-from ingest.deployment.deployment_file import Deployment
-from ingest.deployment.versions import deploy
+from ingest.deployment.deployment_file import Deployment, deploy
 from ingest.job import ingest
 from ingest.repair import verify_values
 from ingest.repair.restore_values import repair

@@ -26,8 +26,7 @@ from hypergrid.core.units import Variable
 from hypergrid.formats import partitioned
 from ingest.job import ingest
 from ingest.reprocess import job as module
-from ingest.reprocess import partitions
-from ingest.reprocess.job import abandon, reprocess
+from ingest.reprocess.job import ReprocessRequest, abandon, reprocess
 from ingest.reprocess.reflag import parameters_of, run_quality
 from station_data.generate import generate
 
@@ -89,7 +88,7 @@ def parameters(network: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitions, "READINGS_OF_A_PART", 10_000)
+    monkeypatch.setattr(module, "READINGS_OF_A_PART", 10_000)
 
 
 class Interrupted(Exception):
@@ -134,7 +133,7 @@ def assert_same(one: Archive, two: Archive) -> None:
 
 def test_it_gives_the_flags_of_quality(archive: Archive, other: Archive, parameters: Path) -> None:
     expected = run_quality(other.path, deployment=parameters, now_ns=NOW_NS + 1)
-    report = reprocess(archive.path, quality=parameters, now_ns=NOW_NS + 1)
+    report = reprocess(archive.path, ReprocessRequest(quality=parameters), now_ns=NOW_NS + 1)
     assert report.judged is not None
     assert (report.judged.changed, report.judged.readings) == (expected.changed, expected.readings)
     assert report.judged.changed > 0
@@ -163,14 +162,14 @@ def test_counters_that_fall_are_judged_as_by_quality(archive: Archive, other: Ar
         with one.commit(batch="falls", message="falls", now_ns=NOW_NS + 1) as writer:
             writer.readings(replace(fallen, flag=np.full(len(rows), 2, np.uint8)))
     run_quality(other.path, deployment=parameters, now_ns=NOW_NS + 2)
-    reprocess(archive.path, quality=parameters, now_ns=NOW_NS + 2)
+    reprocess(archive.path, ReprocessRequest(quality=parameters), now_ns=NOW_NS + 2)
     assert_same(archive, other)
     judged = archive.latest().read("rain_meter", tests=True)
     assert np.count_nonzero((judged.tests_or_none_set() >> TESTS.index("counter_fall")) & 1) > 200
 
 
 def test_the_same_parameters_change_nothing(archive: Archive) -> None:
-    report = reprocess(archive.path, now_ns=NOW_NS + 1)
+    report = reprocess(archive.path, ReprocessRequest(), now_ns=NOW_NS + 1)
     assert report.judged is not None
     assert (report.judged.changed, report.judged.snapshot, report.judged.before) == (0, None, report.judged.after)
     assert archive.latest().snapshot == archive.snapshot
@@ -181,11 +180,11 @@ def test_a_second_start_goes_on(archive: Archive, other: Archive, parameters: Pa
     run_quality(other.path, deployment=parameters, now_ns=NOW_NS + 1)
     for parts in (4, 8):
         with pytest.raises(Interrupted):
-            reprocess(archive.path, quality=parameters, workers=Few(parts), now_ns=NOW_NS + 1)
+            reprocess(archive.path, ReprocessRequest(quality=parameters), workers=Few(parts), now_ns=NOW_NS + 1)
         assert archive.latest().snapshot == archive.snapshot
         # While it is not ended, what it began at does not expire.
         assert archive.maintain().held_by == Branch.names(archive) != ()
-    report = reprocess(archive.path, quality=parameters, now_ns=NOW_NS + 1)
+    report = reprocess(archive.path, ReprocessRequest(quality=parameters), now_ns=NOW_NS + 1)
     assert report.judged is not None
     assert report.judged.resumed == 12
     assert_same(archive, other)
@@ -229,7 +228,9 @@ def _late(archive: Archive) -> None:
 def test_what_is_committed_meanwhile_stays_and_is_judged(archive: Archive, other: Archive, parameters: Path) -> None:
     _late(other)
     run_quality(other.path, deployment=parameters, now_ns=NOW_NS + 3)
-    report = reprocess(archive.path, quality=parameters, workers=Few(8, lambda: _late(archive)), now_ns=NOW_NS + 3)
+    report = reprocess(
+        archive.path, ReprocessRequest(quality=parameters), workers=Few(8, lambda: _late(archive)), now_ns=NOW_NS + 3
+    )
     assert_same(archive, other)
     newest = archive.latest()
     assert report.judged is not None
@@ -250,7 +251,7 @@ def test_a_station_that_moved_meanwhile_is_judged_where_it_stands(
 
     move(other)
     run_quality(other.path, deployment=parameters, now_ns=NOW_NS + 3)
-    reprocess(archive.path, quality=parameters, workers=Few(8, move), now_ns=NOW_NS + 3)
+    reprocess(archive.path, ReprocessRequest(quality=parameters), workers=Few(8, move), now_ns=NOW_NS + 3)
     assert_same(archive, other)
 
 
@@ -268,7 +269,7 @@ def test_stations_that_no_neighbours_test_are_counted(archive: Archive, other: A
                 series = replace(like.series[0], station=key)
                 writer.readings(replace(like, series=(series,), tests=None))
     expected = run_quality(other.path, deployment=parameters, now_ns=NOW_NS + 2)
-    report = reprocess(archive.path, quality=parameters, now_ns=NOW_NS + 2)
+    report = reprocess(archive.path, ReprocessRequest(quality=parameters), now_ns=NOW_NS + 2)
     assert report.judged is not None
     assert report.judged.skipped == expected.skipped
     counted = report.judged.skipped["air_temperature"]
@@ -281,7 +282,9 @@ def test_some_variables_and_some_time(archive: Archive, other: Archive, paramete
     run_quality(other.path, deployment=parameters, now_ns=NOW_NS + 1)
     window = Window.parse("2007-09-23T01:00:10", "2007-09-25T07:03")
     report = reprocess(
-        archive.path, quality=parameters, variables=["air_temperature"], window=window, now_ns=NOW_NS + 1
+        archive.path,
+        ReprocessRequest(quality=parameters, variables=("air_temperature",), window=window),
+        now_ns=NOW_NS + 1,
     )
     newest, full = archive.latest(), other.latest()
     assert report.judged is not None
@@ -298,18 +301,18 @@ def test_some_variables_and_some_time(archive: Archive, other: Archive, paramete
 
 def test_who_asks_wrongly_is_told(archive: Archive, parameters: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="unknown variable 'air'"):
-        reprocess(archive.path, variables=["air"], now_ns=NOW_NS)
+        reprocess(archive.path, ReprocessRequest(variables=("air",)), now_ns=NOW_NS)
     alien = tmp_path / "alien.toml"
     alien.write_text(parameters.read_text().replace("slice_s = 120", "slice_s = 60"))
     with pytest.raises(ArchiveConflict):
-        reprocess(archive.path, quality=alien, now_ns=NOW_NS)
+        reprocess(archive.path, ReprocessRequest(quality=alien), now_ns=NOW_NS)
     assert Branch.names(archive) == ()
 
 
 def test_a_run_can_be_abandoned(archive: Archive, parameters: Path) -> None:
     with pytest.raises(Interrupted):
-        reprocess(archive.path, quality=parameters, workers=Few(2), now_ns=NOW_NS + 1)
-    assert "was begun and not ended" in reprocess(archive.path, now_ns=NOW_NS + 1).warnings[0]
+        reprocess(archive.path, ReprocessRequest(quality=parameters), workers=Few(2), now_ns=NOW_NS + 1)
+    assert "was begun and not ended" in reprocess(archive.path, ReprocessRequest(), now_ns=NOW_NS + 1).warnings[0]
     (name,) = abandon(archive.path)
     assert name.startswith(module.BRANCHES)
     assert (abandon(archive.path), Branch.names(archive)) == ((), ())
@@ -321,11 +324,10 @@ RUN = """
 import sys
 from pathlib import Path
 from typing import Any
-from ingest.reprocess import partitions as reprocessing
-from ingest.reprocess.job import reprocess
-reprocessing.READINGS_OF_A_PART = 10_000
+from ingest.reprocess import job
+job.READINGS_OF_A_PART = 10_000
 tell = lambda *told: print(*told, flush=True)
-reprocess(sys.argv[1], quality=Path(sys.argv[2]), now_ns=int(sys.argv[3]), progress=tell)
+job.reprocess(sys.argv[1], job.ReprocessRequest(quality=Path(sys.argv[2])), now_ns=int(sys.argv[3]), progress=tell)
 """
 
 
@@ -360,9 +362,10 @@ def test_surfaces_go_on_where_they_were(
     for path, document in zip(asked, (hourly, windy), strict=True):
         path.write_text(json.dumps(document))
     run_quality(other.path, deployment=parameters, now_ns=NOW_NS + 1)
-    ask = partial(reprocess, archive.path, quality=parameters, queries=asked, out=tmp_path / "out", now_ns=NOW_NS + 1)
+    request = module.ReprocessRequest(quality=parameters, queries=tuple(asked), out=tmp_path / "out")
+    ask = partial(reprocess, archive.path, request, now_ns=NOW_NS + 1)
     # It is killed at the flags, in the first surface, and in the second: what comes late is in none of them.
-    whole = len(partitions.ReflagJob(parameters_of(archive, parameters)[0], (), None).partitions(archive))
+    whole = len(module.ReflagJob(parameters_of(archive, parameters)[0], (), None).partitions(archive))
     for parts in (4, whole - 4 + 4, 6):
         with pytest.raises(Interrupted):
             ask(workers=Few(parts))

@@ -16,7 +16,7 @@ import pytest
 
 from ingest.deployment.topics import PASSWORD_KEY, USER_KEY, Broker, Topic
 from ingest.sources import spool as spool_module
-from ingest.sources.mqtt import MESSAGE_MOST_BYTES, MqttSource
+from ingest.sources.mqtt import MESSAGE_MOST_BYTES, MqttSession, MqttSource
 from ingest.sources.spool import REFUSED, Spool, durable, frames
 from tests.ingest.brokers import RunningBroker, program, publish, wait_until
 
@@ -49,10 +49,8 @@ def receiving(
         at,
         feeds,
         spool,
-        client_id="archive-1",
+        MqttSession("archive-1", [(-row["place"], row["origin"], row["payload"]) for row in rows], before),
         notify=told.append,
-        recent=[(-row["place"], row["origin"], row["payload"]) for row in rows],
-        before=before,
         environment=environment or {},
     )
     source.start()

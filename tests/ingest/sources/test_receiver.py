@@ -17,8 +17,7 @@ import pytest
 
 from hypergrid.archive.disk.lock import is_free
 from hypergrid.core.errors import InvalidDeployment
-from ingest.deployment.deployment_file import load
-from ingest.deployment.versions import deploy
+from ingest.deployment.deployment_file import deploy, load
 from ingest.sources.receiver import SPOOL, TICK_S, Receiver, client_id, command, main, resolve_sources
 from ingest.sources.spool import END, HEADER, MESSAGE, STATE, TICK, Spool, SpoolRecord, durable, frames, segments
 from tests.ingest.brokers import RunningBroker, publish, wait_until

@@ -8,10 +8,10 @@ import subprocess
 import time
 from pathlib import Path
 
+import pyspark
 import pytest
 
-from ingest.spark.java import find_java, make_home
-from ingest.spark.session import _spark_home
+from ingest.spark.session import find_java, make_home
 
 PATIENCE_S = 120.0
 
@@ -38,7 +38,7 @@ class Cluster:
                            "--work-dir", self._folder / "work", self.master)  # fmt: skip
 
     def _start(self, name: str, *arguments: object) -> subprocess.Popen[bytes]:
-        home = _spark_home()
+        home = str(Path(pyspark.__file__).parent)
         environment = {**os.environ, "JAVA_HOME": str(make_home(find_java())), "SPARK_HOME": home}
         environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
         log = (self._folder / f"{name.partition('.')[0]}.log").open("ab")

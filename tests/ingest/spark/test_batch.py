@@ -28,7 +28,7 @@ def test_both_engines_make_the_same_archive(
 ) -> None:
     (network / "empty.txt").write_bytes(b"")
     (network / "bad.txt").write_bytes(b"spoilt\n" * 50 + (network / "pass-1.txt").read_bytes()[:5000])
-    monkeypatch.setattr(job, "CHUNK_BYTES", 9000)
+    monkeypatch.setattr("ingest.batch.plan.CHUNK_BYTES", 9000)
     here = ingest([network], tmp_path / "here", now_ns=now_ns, engine="inprocess")
     heard: list[str] = []
     there = ingest(
@@ -57,7 +57,7 @@ def test_documents_and_long_rows_are_the_same_on_both(
         stream.write("spoilt\n")
     table = pa.table({"time": pa.array(rows * 60, pa.timestamp("s")), "station": ["x", "y"] * 100, "v": rows * 0.5})
     pq.write_table(table, folder / "b.parquet", row_group_size=40)
-    monkeypatch.setattr(job, "CHUNK_BYTES", 2000)
+    monkeypatch.setattr("ingest.batch.plan.CHUNK_BYTES", 2000)
     here = ingest([folder], tmp_path / "here", now_ns=now_ns, engine="inprocess")
     there = ingest([folder], tmp_path / "there", now_ns=now_ns, engine="spark")
     assert summarise(tmp_path / "there") == summarise(tmp_path / "here")

@@ -23,7 +23,7 @@ from hypergrid.archive import Archive, Branch
 from hypergrid.cli.main import main
 from hypergrid.core.errors import HyperGridError, NotFound
 from ingest.reprocess.reflag import run_quality
-from ingest.spark.reprocess import Executors
+from ingest.spark.batch import Executors
 from tests.bench.reprocess_archive import make_archive
 from tests.ingest.spark.cluster import PATIENCE_S, Cluster
 from tests.ingest.spark.years import DAILY, DEPLOYMENT, NOW_NS, PROGRAM
@@ -219,7 +219,7 @@ def _until(happens: Callable[[], object], process: subprocess.Popen[Any]) -> Non
 
 def _master(master: str) -> str:
     """Return what a process without a session says of a master."""
-    program = f"from ingest.spark.reprocess import executors\nwith executors(master={master!r}):\n    pass\n"
+    program = f"from ingest.spark.batch import executors\nwith executors(master={master!r}):\n    pass\n"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     return answer.stderr
 

@@ -50,10 +50,11 @@ def test_a_connection_that_breaks_off_prints_no_traceback(
 def test_a_session_is_quiet_and_leaves_nothing(tmp_path: Path) -> None:
     # Twice in one process: the second one needs a JVM of its own.
     program = (
-        "from ingest.spark.session import spark_session\n"
+        "from ingest.spark.session import session, stop\n"
         "for _ in range(2):\n"
-        "    with spark_session(cores=1) as spark:\n"
-        "        assert spark.range(10).count() == 10\n"
+        "    spark = session(cores=1)\n"
+        "    assert spark.range(10).count() == 10\n"
+        "    stop(spark)\n"
     )
     folder, scratch = tmp_path / "here", tmp_path / "scratch with blanks"
     folder.mkdir()

@@ -24,7 +24,7 @@ format = "csv"
 """
 PROGRAM = """
 import sys
-from ingest.reprocess import partitions as reprocessing
+from ingest.reprocess import job as reprocessing
 reprocessing.READINGS_OF_A_PART = 20_000
 from hypergrid.formats import partitioned as in_parts
 in_parts.READINGS_OF_A_PIECE = 20_000

@@ -10,13 +10,10 @@ from hypergrid.core.times import SECOND_NS
 from hypergrid.wo_join.monitors import Monitors
 from ingest import streaming_service
 from ingest.deployment.deployment_file import Column
-from ingest.streaming.assembler import Assembler
-from ingest.streaming.join_status import JoinStatus
-from ingest.streaming.micro_batch import assemble_batch
+from ingest.streaming.assembler import Assembler, JoinStatus, assemble_batch
 from ingest.streaming.row_batch import ClockTicks, RowBatch
 from ingest.streaming.spool_decoder import DecodedPiece
-from ingest.streaming.status import StreamStatus
-from ingest.streaming.stream_commit import Ledger
+from ingest.streaming.stream_commit import Ledger, StreamStatus
 from ingest.streaming_service import ProgressLog
 
 SLICE_S = 10.0

@@ -11,11 +11,9 @@ from hypergrid.archive import Archive
 from hypergrid.core.errors import ArchiveConflict, HyperGridError
 from hypergrid.core.units import Variable
 from ingest.batch.archive_session import check_units, locked_archive
-from ingest.deployment.deployment_file import load
-from ingest.deployment.versions import deploy, read_versions
+from ingest.deployment.deployment_file import deploy, load, read_versions
 from ingest.sources.spool import END, HEADER, REFUSED, TICK, Spool, SpoolRecord, durable, segments
-from ingest.streaming.assembler import Assembler
-from ingest.streaming.micro_batch import assemble_batch
+from ingest.streaming.assembler import Assembler, StreamBatch, assemble_batch
 from ingest.streaming.spool_decoder import parse_by_version
 from ingest.streaming.stream_commit import Ledger, commit, ledger_of
 from tests.ingest.stream_loop import Loop, end, expected, made
@@ -200,7 +198,7 @@ def test_groups_that_a_deployment_no_longer_has_are_closed_and_stay_accounted_fo
             assembler = states.setdefault(piece.group, Assembler(deployment.slice_s))
             found.append(assemble_batch(assembler, piece, [1]))
         opened = Archive.open(archive)
-        ledgers.append(commit(opened, "id", number, found, deployment, spool=archive / "spool", now_ns=1).ledger)
+        ledgers.append(commit(opened, StreamBatch("id", number, found), deployment, now_ns=1).ledger)
     assert ledgers[0].held > 0
     assert (ledgers[1].came, ledgers[1].held, ledgers[1].balance) == (9 * 200, 0, 0)
 
