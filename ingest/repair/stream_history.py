@@ -22,8 +22,7 @@ from ingest.deployment.deployment_file import DeploymentVersion, read_versions
 from ingest.sources.spool import durable, reach, segment_name, segments
 from ingest.streaming.assembler import SentMessages
 from ingest.streaming.restart import first_needed
-from ingest.streaming.row_batch import Dictionary, RowBatch
-from ingest.streaming.spool_decoder import parse_by_version
+from ingest.streaming.spool_decoder import Dictionary, RowBatch, parse_by_version
 from ingest.streaming.stream_commit import (
     DEPLOYMENTS,
     SPOOL,

@@ -3,7 +3,7 @@
 import contextlib
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,18 +13,16 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState
-from pyspark.sql.types import StructType
 
 from hypergrid.core.errors import HyperGridError
 from ingest.deployment.deployment_file import read_versions, version_at
-from ingest.sources.spool import durable, reach, segments, spans
+from ingest.sources.spool import segments
 from ingest.spark.session import abandon, session, stop
+from ingest.spark.source import NAME, SCHEMA, SpoolSource
 from ingest.streaming.assembler import Assembler, MicroBatch, StreamBatch, assemble_batch
-from ingest.streaming.spool_decoder import DecodedPiece, expected_origins, merge_pieces, parse_by_version
+from ingest.streaming.spool_decoder import DecodedPiece, expected_origins, merge_pieces
 from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, SPOOL, STREAM, stream_id
 
 _STATE: Final = "taken long, content binary"
@@ -210,81 +208,3 @@ def _translate_failure() -> Iterator[None]:
         if isinstance(error, Py4JJavaError):
             raise
         raise SparkLost("Spark's process cannot be reached any more") from error
-
-
-SCHEMA = "grp string, content binary"
-"""A group of stations, and its serialised `DecodedPiece` or `MicroBatch`."""
-NAME = "hypergrid_spool"
-
-
-class SpoolSpan(InputPartition):
-    """Partition of the records with after < seq <= upto."""
-
-    def __init__(self, after: int, upto: int) -> None:
-        super().__init__((after, upto))
-        self.after, self.upto = after, upto
-
-
-class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches of at most `most_bytes`, and parses their records."""
-
-    def __init__(self, spool: Path, deployed: Path, most_bytes: int, tasks: int) -> None:
-        self._spool, self._deployed = spool, deployed
-        self._most_bytes, self._tasks = most_bytes, tasks
-        self._end: int | None = None
-
-    def initialOffset(self) -> dict[str, int]:  # noqa: D102, N802 - Spark's names
-        listed = segments(self._spool)
-        return {"seq": listed[0][0] - 1 if listed else 0}
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: D102, N802
-        return ReadMaxBytes(self._most_bytes)
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: D102, N802
-        self._end = durable(self._spool)
-
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: D102, N802
-        end = durable(self._spool) if self._end is None else self._end
-        after = int(start["seq"])
-        if end <= after:
-            return {"seq": after}
-        if isinstance(limit, ReadAllAvailable):
-            return {"seq": end}
-        most_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._most_bytes
-        return {"seq": min(end, reach(self._spool, after, most_bytes=most_bytes))}
-
-    def reportLatestOffset(self) -> dict[str, int]:  # noqa: D102, N802
-        return {"seq": durable(self._spool)}
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:  # noqa: D102
-        return [SpoolSpan(*span) for span in spans(self._spool, int(start["seq"]), int(end["seq"]), self._tasks)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: D102
-        assert isinstance(partition, SpoolSpan)
-        # Tasks already share the cores; threads within each would only compete.
-        pa.set_cpu_count(1)
-        for pieces in parse_by_version(self._spool, partition.after, partition.upto, read_versions(self._deployed)):
-            yield pa.RecordBatch.from_arrays(
-                [
-                    pa.array([piece.group for piece in pieces], pa.string()),
-                    pa.array([piece.to_bytes() for piece in pieces], pa.binary()),
-                ],
-                names=["grp", "content"],
-            )
-
-
-class SpoolSource(DataSource):
-    """Data source of an archive's spool; options `spool`, `deployed`, `bytes` and `tasks`."""
-
-    @classmethod
-    def name(cls) -> str:  # noqa: D102
-        return NAME
-
-    def schema(self) -> str:  # noqa: D102
-        return SCHEMA
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: D102, N802
-        options = self.options
-        return SpoolReader(
-            Path(options["spool"]), Path(options["deployed"]), int(options["bytes"]), int(options["tasks"])
-        )

@@ -27,8 +27,7 @@ from hypergrid.core.times import SECOND_NS
 from hypergrid.core.units import Variable
 from hypergrid.wo_join import KeysDoNotGrow, Matches, WoJoin
 from ingest.formats.document_records import AGAIN_NS
-from ingest.streaming.row_batch import ClockTicks, Dictionary, RowBatch, concatenate_batches
-from ingest.streaming.spool_decoder import DecodedPiece
+from ingest.streaming.spool_decoder import ClockTicks, DecodedPiece, Dictionary, RowBatch, concatenate_batches
 
 STREAMS_AT_ONCE: Final = 128
 """Streams up to which the status is determined after every batch; 1,024 streams take 0.15 s, so every eighth then."""

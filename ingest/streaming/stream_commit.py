@@ -23,7 +23,7 @@ from ingest.formats.file_metadata import FileMetadata
 from ingest.quality.flagging import QualityFlagger
 from ingest.sources.spool import retire, segment_first, segments
 from ingest.streaming.assembler import JoinStatus, MicroBatch, StreamBatch, Tally
-from ingest.streaming.row_batch import RowBatch
+from ingest.streaming.spool_decoder import RowBatch
 
 SPOOL: Final = "spool"
 STREAM: Final = "stream"

@@ -27,8 +27,7 @@ from ingest.deployment.deployment_file import deploy, load
 from ingest.formats.sensorscope import COLUMNS
 from ingest.sources.spool import MESSAGE, Spool, SpoolRecord, durable, frames
 from ingest.streaming.assembler import Assembler
-from ingest.streaming.row_batch import ClockTicks, RowBatch
-from ingest.streaming.spool_decoder import expected_origins, parse_records
+from ingest.streaming.spool_decoder import ClockTicks, RowBatch, expected_origins, parse_records
 from ingest.streaming.stream_commit import DEPLOYMENTS, STREAM, StreamStatus, ledger_of, stream_id
 from ingest.streaming_service import StreamOptions, stream
 from station_data import network

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from hypergrid.core.times import SECOND_NS
 from hypergrid.wo_join import WoJoin
 from ingest.streaming.assembler import Assembler, EmittedRows
-from ingest.streaming.row_batch import ClockTicks, RowBatch
+from ingest.streaming.spool_decoder import ClockTicks, RowBatch
 from tests.bench.kriging_figures import Tell
 from tests.bench.wo_join_spark import STATE_IN_HEAP, bench_session
 from tests.support.streams.arrivals import Arrivals

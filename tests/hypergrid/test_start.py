@@ -34,7 +34,7 @@ def test_what_one_module_needs_not_is_not_loaded_for_it(module: str) -> None:
 
 def test_a_worker_of_a_stream_loads_neither_units_nor_what_only_queries_and_netcdf_need() -> None:
     late = ("hypergrid.execution", "hypergrid.interpolation", "numba", "pint", "scipy", "xarray")
-    program = f"import sys, ingest.spark.streaming_query; print(*(name for name in {late!r} if name in sys.modules))"
+    program = f"import sys, ingest.spark.source; print(*(name for name in {late!r} if name in sys.modules))"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == []
 

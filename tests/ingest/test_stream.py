@@ -36,8 +36,7 @@ from ingest.job import ingest
 from ingest.repair.verify_values import check_parts
 from ingest.streaming.assembler import Assembler, StreamBatch, assemble_batch
 from ingest.streaming.metrics import StreamMetrics, serve_metrics
-from ingest.streaming.row_batch import ClockTicks, RowBatch
-from ingest.streaming.spool_decoder import DecodedPiece, merge_pieces, parse_span
+from ingest.streaming.spool_decoder import ClockTicks, DecodedPiece, RowBatch, merge_pieces, parse_span
 from ingest.streaming.stream_commit import Ledger, StreamStatus, commit
 from ingest.streaming_service import (
     StreamOptions,

@@ -271,10 +271,6 @@ def _nearest(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Fi
     )
 
 
-def _linear(stations: Stations, values: Floats, _given: Mapping[str, Any]) -> Field:
-    return TriangleField(stations, values)
-
-
 def _parse_radial(given: Mapping[str, Any]) -> dict[str, Any]:
     kernel, smoothing = given["kernel"], given["smoothing"]
     if kernel not in DEGREES:
@@ -286,10 +282,6 @@ def _parse_radial(given: Mapping[str, Any]) -> dict[str, Any]:
         need = "needs 'scale_m', the length over which it falls" if kernel in SCALED else "has no 'scale_m'; remove it"
         raise InvalidQuery(f"the kernel {kernel} of radial_basis {need}; got scale_m={given['scale_m']}")
     return dict(given)
-
-
-def _radial(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
-    return RadialField(stations, values, RadialBasis(**given))
 
 
 def _add_method(
@@ -327,7 +319,7 @@ _add_method(
     "Linear on Delaunay triangles of the stations that report; missing outside their hull.",
     (),
     parse=dict,
-    prepare=_linear,
+    prepare=lambda stations, values, _given: TriangleField(stations, values),
 )
 _add_method(
     "radial_basis",
@@ -338,7 +330,7 @@ _add_method(
         Parameter("scale_m", "number", f"length of the kernels {', '.join(SCALED)}", unit="m", required=False),
     ),
     parse=_parse_radial,
-    prepare=_radial,
+    prepare=lambda stations, values, given: RadialField(stations, values, RadialBasis(**given)),
 )
 
 

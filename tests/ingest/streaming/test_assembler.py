@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ingest.deployment.deployment_file import Column
 from ingest.streaming.assembler import MOST_STREAMS, STALLED, Assembler, EmittedRows, StateUnusable
-from ingest.streaming.row_batch import ClockTicks, Dictionary, RowBatch, concatenate_batches
+from ingest.streaming.spool_decoder import ClockTicks, Dictionary, RowBatch, concatenate_batches
 
 SLICE_S = 10.0
 NS = 10**9

@@ -11,8 +11,7 @@ from hypergrid.wo_join.monitors import Monitors
 from ingest import streaming_service
 from ingest.deployment.deployment_file import Column
 from ingest.streaming.assembler import Assembler, JoinStatus, assemble_batch
-from ingest.streaming.row_batch import ClockTicks, RowBatch
-from ingest.streaming.spool_decoder import DecodedPiece
+from ingest.streaming.spool_decoder import ClockTicks, DecodedPiece, RowBatch
 from ingest.streaming.stream_commit import Ledger, StreamStatus
 from ingest.streaming_service import ProgressLog
 
