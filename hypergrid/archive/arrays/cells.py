@@ -148,7 +148,7 @@ class CellArrays:
     Parameters
     ----------
     pool
-        Keeps single chunks between reads and writes; None: each read decodes them anew.
+        Keeps single chunks between reads and writes; None: each read decodes them again.
     """
 
     def __init__(self, arrays: Mapping[str, zarr.Group | zarr.Array[Any]], pool: TilePool | None = None) -> None:
