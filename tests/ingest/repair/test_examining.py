@@ -123,6 +123,9 @@ def test_notes_checkpoints_and_pieces_are_compared(archive: Path) -> None:
     blocks = (content[at : at + 512] for at in range(0, len(content), 512))
     sums = b"".join(zlib.crc32(block).to_bytes(4) for block in blocks)
     (offsets / ".7.crc").write_bytes(b"crc\x00" + (512).to_bytes(4) + sums)
+    # A killed Spark leaves what it had begun to write.
+    (offsets / ".8.0c3302d9.tmp").write_bytes(content[:600])
+    (offsets / "..8.0c3302d9.tmp.crc").write_bytes(b"")
     pieces = archive / "reprocess" / "run"
     pieces.mkdir(parents=True)
     save_piece(Outcome(np.arange(50.0)), pieces / "000000000.npz")
