@@ -117,13 +117,13 @@ class JoinConfig:
         self._check_known()
 
     def _check_kinds(self) -> None:
-        join_state: tuple[tuple[str, object], ...] = (
+        numbers: tuple[tuple[str, object], ...] = (
             ("streams", self.streams),
             ("allowed_bytes", self.allowed_bytes),
             ("jump", self.jump),
             ("rare", self.rare),
         )
-        for name, number in join_state:
+        for name, number in numbers:
             if number is not None and not isinstance(number, int | np.integer):
                 _refuse(f"{name}= as a whole number; got {number!r}")
         window: object = self.window

@@ -19,11 +19,10 @@ from hypergrid.wo_join.join import WoJoin
 from hypergrid.wo_join.memory.cost import StreamParameters, admit, combine_parameters, convert_to_key
 from hypergrid.wo_join.memory.shares import MemoryShares, SharedMemory
 from hypergrid.wo_join.monitors import DependentMonitor
-from hypergrid.wo_join.results import BufferFull, KeysDoNotGrow, LateTuples, Matches
+from hypergrid.wo_join.results import BufferFull, KeysDoNotGrow, LateTuples, Matches, join_late
+from hypergrid.wo_join.state_layout import Floats, Ints
 
 MAGIC = b"HyperGrid pipeline\x00"
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -296,7 +295,7 @@ class Pipeline(FormerNames):
             by_stream[stage.output] = self._join(stage, by_stream, late, still)
         results = by_stream[self.stages[-1].output]
         order = [self._leaves_below[self.stages[-1].output].index(name) for name in self.leaves]
-        matches = Matches(results.rows[:, order], results.payloads[:, order], results.key, results.at, _join_late(late))
+        matches = Matches(results.rows[:, order], results.payloads[:, order], results.key, results.at, join_late(late))
         self._share()
         unfed = any(len(fed.key) for fed in self._unfed_tuples.values())
         if self._allowed_bytes is not None and (unfed or self.held_bytes > self._allowed_bytes):
@@ -525,8 +524,3 @@ def _to_leaf(late: LateTuples, input_number: int, leaf: int, kept: _InputTuples)
     rows = late.row[mask]
     payload = kept.get_columns(rows).payloads[:, 0]
     return LateTuples(np.full(len(rows), leaf, np.int64), rows, late.key[mask], payload, late.reason[mask])
-
-
-def _join_late(parts: Sequence[LateTuples]) -> LateTuples:
-    names = ("stream", "row", "key", "payload", "reason")
-    return LateTuples(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

@@ -88,16 +88,18 @@ def join_matches(parts: Sequence[Matches]) -> Matches:
     """Concatenate results and late tuples of at least one part."""
     if len(parts) == 1:
         return parts[0]
-    late = LateTuples(
-        *(np.concatenate([getattr(part.late, field.name) for part in parts]) for field in fields(LateTuples))
-    )
     return Matches(
         np.concatenate([part.rows for part in parts]),
         np.concatenate([part.payloads for part in parts]),
         np.concatenate([part.key for part in parts]),
         np.concatenate([part.at for part in parts]),
-        late,
+        join_late([part.late for part in parts]),
     )
+
+
+def join_late(parts: Sequence[LateTuples]) -> LateTuples:
+    """Concatenate late tuples of at least one part."""
+    return LateTuples(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(LateTuples)))
 
 
 class KeysDoNotGrow(InvalidQuery):

@@ -30,10 +30,6 @@ class TupleColumns(NamedTuple):
         """Least row number."""
         return int(np.where(self.row < 0, ~self.row, self.row).min())
 
-    @property
-    def size_bytes(self) -> int:
-        return self.key.nbytes + self.row.nbytes + self.payload.nbytes
-
 
 def sort_columns(key: Ints, row: Ints, payload: Floats) -> TupleColumns:
     """Sort tuples by key; tuples of one key keep their order, which is that of arrival."""
@@ -59,7 +55,7 @@ class SortedRun:
 
     @property
     def memory_bytes(self) -> int:
-        return 0 if self.columns is None else self.columns.size_bytes
+        return sum(column.nbytes for column in self.columns or ())
 
     def select_upto(self, key: int) -> TupleColumns:
         """Return the unreleased tuples with keys up to `key`; they must be in memory."""
@@ -158,16 +154,16 @@ class TupleQueue:
         inside = [run for run in self.runs if run.segment is None]
         if not inside:
             return
-        join_state = merge_runs(inside)
+        merged = merge_runs(inside)
         self.runs = [run for run in self.runs if run.segment is not None]
-        self.runs.append(join_state)
-        due = len(join_state.select_upto(upto).key)
+        self.runs.append(merged)
+        due = len(merged.select_upto(upto).key)
         while due > minimum:
             count = min(rows, due)
-            part = join_state.select_upto(upto).part(slice(count))
+            part = merged.select_upto(upto).part(slice(count))
             name = segments.write(part)
             self.runs.insert(-1, SortedRun(None, int(part.key[0]), count, part.oldest, 0, name))
-            join_state.advance(count)
+            merged.advance(count)
             due -= count
         self.runs = [run for run in self.runs if len(run)]
 
