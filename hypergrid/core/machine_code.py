@@ -38,7 +38,7 @@ def find_cache_folder(sources: Sequence[Path]) -> str:
 
 
 def compile_into(
-    folder: str, fastmath: set[str], *, counted: bool = True, within: bool = False
+    folder: str, fastmath: set[str], *, counted: bool = True, within: bool = False, wrapped: bool = True
 ) -> Callable[[Compiled], Compiled]:
     """Return a decorator that compiles a function, caches the code, and releases the GIL.
 
@@ -55,6 +55,9 @@ def compile_into(
         between such functions is free.
     within
         Whether to inline the function into its callers.
+    wrapped
+        Whether Python can call the function, not only compiled code. The wrapper for it takes longer to compile than a
+        small function itself.
     """
 
     def decorate(function: Compiled) -> Compiled:
@@ -63,7 +66,13 @@ def compile_into(
         before, config.CACHE_DIR = config.CACHE_DIR, folder
         try:
             # The folder is read here, once; other users of numba in this process keep theirs.
-            options: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": fastmath, "error_model": "numpy"}
+            options: dict[str, Any] = {
+                "cache": True,
+                "nogil": True,
+                "fastmath": fastmath,
+                "error_model": "numpy",
+                "no_cpython_wrapper": not wrapped,
+            }
             if not counted:
                 options["_nrt"] = False
             if within:

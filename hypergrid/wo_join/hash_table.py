@@ -32,9 +32,11 @@ from hypergrid.wo_join.state_layout import (
     WATCH,
     WHOLE,
     YOUNGER,
-    Floats,
+    Batch,
     Ints,
+    JoinState,
     Narrow,
+    StreamTuple,
 )
 
 SCATTER = -7046029254386353131
@@ -42,7 +44,8 @@ SCATTER = -7046029254386353131
 
 
 @jit_inline
-def bucket_at(buckets: Narrow, shift: int, key: int) -> int:
+def bucket_at(state: JoinState, key: int) -> int:
+    shift, buckets = state.join_state[SHIFT], state.held.buckets
     # Tried and 0.2 to 1.4 ns a tuple slower: one branchless formula for both kinds of buckets.
     if shift >= 0:
         return (key >> shift) & (len(buckets) - 1)
@@ -50,21 +53,22 @@ def bucket_at(buckets: Narrow, shift: int, key: int) -> int:
 
 
 @jit_inline
-def find(buckets: Narrow, keys: Ints, heads: Narrow, join_state: Ints, key: int) -> int:
+def find(state: JoinState, key: int) -> int:
     """Look up the entry of a key; NONE if it has none."""
-    entry = buckets[index(bucket_at(buckets, join_state[SHIFT], key))]
-    while entry != NONE and keys[index(entry)] != key:
-        entry = heads[index(entry), AFTER]
+    entry = state.held.buckets[index(bucket_at(state, key))]
+    while entry != NONE and state.held.keys[index(entry)] != key:
+        entry = state.held.heads[index(entry), AFTER]
     return int(entry)
 
 
 @jit_inline
-def enter(buckets: Narrow, keys: Ints, heads: Narrow, join_state: Ints, key: int) -> int:
+def enter(state: JoinState, key: int) -> int:
     """Create an empty entry for a key that has none; a free entry must exist."""
+    join_state, heads, buckets = state.join_state, state.held.heads, state.held.buckets
     entry = index(join_state[FREE_ENTRY])
     join_state[FREE_ENTRY] = heads[entry, AFTER]
-    bucket = index(bucket_at(buckets, join_state[SHIFT], key))
-    keys[entry] = key
+    bucket = index(bucket_at(state, key))
+    state.held.keys[entry] = key
     heads[entry, AFTER] = buckets[bucket]
     buckets[bucket] = entry
     heads[entry, SIZE] = 0
@@ -76,27 +80,16 @@ def enter(buckets: Narrow, keys: Ints, heads: Narrow, join_state: Ints, key: int
 
 
 @jit_inline
-def insert(
-    heads: Narrow,
-    links: Narrow,
-    rows: Ints,
-    payloads: Floats,
-    join_state: Ints,
-    stream_state: Ints,
-    entry: int,
-    stream: int,
-    row: int,
-    payload: float,
-    queued: int,
-) -> int:
+def insert(state: JoinState, entry: int, stream_tuple: StreamTuple) -> int:
     """Append a tuple to its stream's ring in an entry; return the ring's previous size.
 
     A free slot must exist.
     """
+    join_state, stream_state, stream = state.join_state, state.monitors.per, stream_tuple.stream
+    heads, links = state.held.heads, state.held.links
     slot = index(join_state[FREE_SLOT])
     join_state[FREE_SLOT] = links[slot, NEXT]
-    rows[slot] = row
-    payloads[slot] = payload
+    state.held.rows[slot], state.held.payloads[slot] = stream_tuple.row, stream_tuple.payload
     links[slot, OWNER] = entry
     tail = heads[entry, TAILS + stream]
     ordinal = 0
@@ -117,7 +110,7 @@ def insert(
     if held_all > join_state[PEAK_ALL]:
         join_state[PEAK_ALL] = held_all
     # Queue of the stream by arrival, for policies that drop its oldest tuple.
-    if queued:
+    if join_state[SHIFT] < 0:
         links[slot, YOUNGER] = NONE
         if stream_state[stream, NEWEST] == NONE:
             stream_state[stream, OLDEST] = slot
@@ -128,10 +121,10 @@ def insert(
 
 
 @jit_inline
-def drop_chain(heads: Narrow, links: Narrow, join_state: Ints, stream_state: Ints, entry: int, stream: int) -> None:
+def drop_chain(state: JoinState, entry: int, stream: int) -> None:
     """Drop all tuples of one stream from an entry, which may become empty."""
-    tail = heads[entry, TAILS + stream]
-    tail = index(tail)
+    join_state, heads, links = state.join_state, state.held.heads, state.held.links
+    tail = index(heads[entry, TAILS + stream])
     head = index(links[tail, NEXT])
     dropped = links[tail, ORDINAL] - links[head, ORDINAL] + 1
     # The whole ring is put in front of the free list.
@@ -139,13 +132,14 @@ def drop_chain(heads: Narrow, links: Narrow, join_state: Ints, stream_state: Int
     join_state[FREE_SLOT] = head
     heads[entry, TAILS + stream] = NONE
     heads[entry, SIZE] -= dropped
-    stream_state[stream, HELD] -= dropped
+    state.monitors.per[stream, HELD] -= dropped
     join_state[HELD_ALL] -= dropped
 
 
 @jit_inline
-def drop_chains(heads: Narrow, links: Narrow, join_state: Ints, stream_state: Ints, entry: int) -> None:
+def drop_chains(state: JoinState, entry: int) -> None:
     """Free the chains of all streams at an entry."""
+    join_state, heads, links = state.join_state, state.held.heads, state.held.links
     free_slot = join_state[FREE_SLOT]
     for stream in range(heads.shape[1] - TAILS):
         tail = heads[entry, TAILS + stream]
@@ -154,7 +148,7 @@ def drop_chains(heads: Narrow, links: Narrow, join_state: Ints, stream_state: In
             head = index(links[tail, NEXT])
             links[tail, NEXT] = free_slot
             free_slot = head
-            stream_state[stream, HELD] -= links[tail, ORDINAL] - links[head, ORDINAL] + 1
+            state.monitors.per[stream, HELD] -= links[tail, ORDINAL] - links[head, ORDINAL] + 1
             heads[entry, TAILS + stream] = NONE
     join_state[FREE_SLOT] = free_slot
     join_state[HELD_ALL] -= heads[entry, SIZE]
@@ -162,9 +156,10 @@ def drop_chains(heads: Narrow, links: Narrow, join_state: Ints, stream_state: In
 
 
 @jit
-def unlink(buckets: Narrow, keys: Ints, heads: Narrow, join_state: Ints, entry: int) -> None:
+def unlink(state: JoinState, entry: int) -> None:
     """Remove an entry from its bucket."""
-    bucket = bucket_at(buckets, join_state[SHIFT], keys[entry])
+    buckets, heads = state.held.buckets, state.held.heads
+    bucket = bucket_at(state, state.held.keys[entry])
     before = buckets[bucket]
     if before == entry:
         buckets[bucket] = heads[entry, AFTER]
@@ -175,8 +170,9 @@ def unlink(buckets: Narrow, keys: Ints, heads: Narrow, join_state: Ints, entry: 
 
 
 @jit_inline
-def free(heads: Narrow, join_state: Ints, entry: int) -> None:
+def free(state: JoinState, entry: int) -> None:
     """Return an empty, unlinked entry to the free list."""
+    join_state, heads = state.join_state, state.held.heads
     heads[entry, SIZE] = 0
     heads[entry, AFTER] = join_state[FREE_ENTRY]
     join_state[FREE_ENTRY] = entry
@@ -184,10 +180,10 @@ def free(heads: Narrow, join_state: Ints, entry: int) -> None:
 
 
 @jit
-def drop_oldest(
-    buckets: Narrow, keys: Ints, heads: Narrow, links: Narrow, join_state: Ints, stream_state: Ints, stream: int
-) -> None:
+def drop_oldest(state: JoinState, stream: int) -> None:
     """Drop the oldest tuple of a stream by arrival (first in, first out; thesis 3.2.1)."""
+    join_state, stream_state = state.join_state, state.monitors.per
+    heads, links = state.held.heads, state.held.links
     slot = stream_state[stream, OLDEST]
     stream_state[stream, OLDEST] = links[slot, YOUNGER]
     if stream_state[stream, OLDEST] == NONE:
@@ -205,30 +201,19 @@ def drop_oldest(
     join_state[HELD_ALL] -= 1
     heads[entry, SIZE] -= 1
     if heads[entry, SIZE] == 0:
-        unlink(buckets, keys, heads, join_state, entry)
-        free(heads, join_state, entry)
+        unlink(state, entry)
+        free(state, entry)
 
 
 @jit_inline
-def sweep(
-    buckets: Narrow,
-    keys: Ints,
-    heads: Narrow,
-    links: Narrow,
-    pending: Narrow,
-    join_state: Ints,
-    stream_state: Ints,
-    start: int,
-    stop: int,
-    stream: int,
-    closing: int,
-) -> int:
+def sweep(state: JoinState, start: int, stop: int, stream: int, closing: int) -> int:
     """Drop keys from `start` to below `stop`: of one stream, or whole entries (NONE).
 
     If `closing` is 0 or more, it is the number of entries already in `pending`: nonempty entries are then appended to
     `pending` instead of dropped. Returns the new number.
     """
-    shift, size = join_state[SHIFT], len(buckets)
+    join_state, held = state.join_state, state.held
+    shift, size = join_state[SHIFT], len(held.buckets)
     first, last = start >> shift, (stop - 1) >> shift
     # There are more bucket numbers than buckets: visit each bucket once.
     if start <= FLOOR or last - first >= size:
@@ -236,32 +221,32 @@ def sweep(
     for number in range(first, last + 1):
         bucket = index(number & (size - 1))
         before = NONE
-        entry = buckets[bucket]
+        entry = held.buckets[bucket]
         join_state[VISITS] += 1
         while entry != NONE:
             entry = index(entry)
-            after = heads[entry, AFTER]
+            after = held.heads[entry, AFTER]
             gone = False
-            if keys[entry] < stop:
+            if held.keys[entry] < stop:
                 if stream != NONE:
-                    if heads[entry, TAILS + stream] != NONE:
-                        drop_chain(heads, links, join_state, stream_state, entry, stream)
-                        gone = heads[entry, SIZE] == 0
+                    if held.heads[entry, TAILS + stream] != NONE:
+                        drop_chain(state, entry, stream)
+                        gone = held.heads[entry, SIZE] == 0
                 else:
                     gone = True
-                    if closing < 0 and heads[entry, SIZE] > 0:
-                        drop_chains(heads, links, join_state, stream_state, entry)
+                    if closing < 0 and held.heads[entry, SIZE] > 0:
+                        drop_chains(state, entry)
             if gone:
                 join_state[DROPS] += 1
                 if before == NONE:
-                    buckets[bucket] = after
+                    held.buckets[bucket] = after
                 else:
-                    heads[before, AFTER] = after
-                if stream == NONE and closing >= 0 and heads[entry, SIZE] > 0:
-                    pending[closing] = entry
+                    held.heads[before, AFTER] = after
+                if stream == NONE and closing >= 0 and held.heads[entry, SIZE] > 0:
+                    held.pending[closing] = entry
                     closing += 1
                 else:
-                    free(heads, join_state, entry)
+                    free(state, entry)
             else:
                 before = entry
                 join_state[VISITS] += 1
@@ -270,14 +255,15 @@ def sweep(
 
 
 @jit
-def link_all(buckets: Narrow, keys: Ints, heads: Narrow, join_state: Ints) -> None:
+def link_all(state: JoinState) -> None:
     """Rebuild all bucket chains."""
+    buckets, heads = state.held.buckets, state.held.heads
     for bucket in range(len(buckets)):
         buckets[bucket] = NONE
     for entry in range(len(heads)):
         # Completed entries (WHOLE) must be found too, to detect late tuples.
         if heads[entry, SIZE] != 0:
-            bucket = bucket_at(buckets, join_state[SHIFT], keys[entry])
+            bucket = bucket_at(state, state.held.keys[entry])
             heads[entry, AFTER] = buckets[bucket]
             buckets[bucket] = entry
 
@@ -306,52 +292,22 @@ def gather_slots(heads: Narrow, links: Narrow, count: int) -> tuple[Ints, Ints]:
 
 
 @jit
-def reinsert(
-    buckets: Narrow,
-    keys: Ints,
-    heads: Narrow,
-    links: Narrow,
-    rows: Ints,
-    payloads: Floats,
-    arrivals: Ints,
-    join_state: Ints,
-    stream_state: Ints,
-    queued: int,
-    owner: Ints,
-    key: Ints,
-    row: Ints,
-    payload: Floats,
-    ordinal: Narrow,
-    arrival: Ints,
-    whole_keys: Ints,
-) -> None:
+def reinsert(state: JoinState, batch: Batch, ordinal: Narrow, whole_keys: Ints) -> None:
     """Restore held tuples, in order of arrival within each stream, and the keys of completed entries.
 
-    `arrival` may be empty.
+    The batch may have no arrivals.
     """
-    for number in range(len(row)):
-        entry = find(buckets, keys, heads, join_state, key[number])
+    for number in range(len(batch.row)):
+        key, slot = batch.key[number], state.join_state[FREE_SLOT]
+        entry = find(state, key)
         if entry == NONE:
-            entry = enter(buckets, keys, heads, join_state, key[number])
-        slot = join_state[FREE_SLOT]
-        insert(
-            heads,
-            links,
-            rows,
-            payloads,
-            join_state,
-            stream_state,
-            entry,
-            owner[number],
-            row[number],
-            payload[number],
-            queued,
-        )
-        links[slot, ORDINAL] = ordinal[number]
-        if len(arrival):
-            arrivals[slot] = arrival[number]
+            entry = enter(state, key)
+        insert(state, entry, StreamTuple(batch.stream[number], batch.row[number], key, batch.payload[number]))
+        state.held.links[slot, ORDINAL] = ordinal[number]
+        if len(batch.arrival):
+            state.held.arrivals[slot] = batch.arrival[number]
     for key_of_whole in whole_keys:
-        heads[enter(buckets, keys, heads, join_state, key_of_whole), SIZE] = WHOLE
+        state.held.heads[enter(state, key_of_whole), SIZE] = WHOLE
 
 
 @jit_maker

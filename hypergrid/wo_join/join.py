@@ -36,15 +36,12 @@ from hypergrid.wo_join.state_layout import (
     CEILING,
     CLOCK,
     COUNT,
-    DEADLINE,
     DONE,
     ENTRIES,
     ENTRIES_FULL,
     FIRST_KEY,
     GREATEST,
     HELD_ALL,
-    IDLE,
-    LAST,
     LATE_FULL,
     LATE_WRITTEN,
     LIMIT,
@@ -59,6 +56,7 @@ from hypergrid.wo_join.state_layout import (
     TAKEN,
     WRITTEN,
     Batch,
+    JoinState,
 )
 from hypergrid.wo_join.statistics import (
     STILL_TUPLES,
@@ -207,6 +205,11 @@ class WoJoin(FormerNames):
             admit(label, float(bounds.sum()) * about.slot_bytes + bounds.max() * about.entry_bytes, about.allowed_bytes)
 
     @property
+    def _arrival_state(self) -> JoinState:
+        """State whose monitors observe the arrivals: that of the reorder buffer, if there is one."""
+        return self._state if self._reorder_buffer is None else self._reorder_buffer.arrival_state
+
+    @property
     def streams(self) -> int:
         return self._about.streams
 
@@ -252,15 +255,9 @@ class WoJoin(FormerNames):
         batch = self._make_batch(stream, key, payload, arrival, key_high)
         if not len(batch.stream):
             return self._run(batch)
-        join_state, stream_state = self._state.join_state, self._state.monitors.per
-        if self._reorder_buffer is not None:
-            self._reorder_buffer.start_idle_clock(int(batch.arrival[0]))
-        elif join_state[DEADLINE] == CEILING and join_state[IDLE] < CEILING:
-            # The idle time of streams that have brought nothing yet starts at the first arrival.
-            stream_state[:, LAST] = batch.arrival[0]
-            join_state[DEADLINE] = batch.arrival[0] + join_state[IDLE]
+        state.start_idle_clock(self._arrival_state, batch)
         if not self._state.rows.any():
-            join_state[FIRST_KEY] = batch.key[0]
+            self._state.join_state[FIRST_KEY] = batch.key[0]
         numbered = batch._replace(row=number_rows(batch.stream, self._state.rows))
         whole_batch = (
             numbered if key_high is None else echo_keys(numbered, parse_integers("key_high", key_high).astype(np.int64))
@@ -274,7 +271,7 @@ class WoJoin(FormerNames):
         if self._reorder_buffer is not None:
             self._reorder_buffer.advance(clock_ns)
             return self._push_pieces(make_empty_batch())
-        kernel.pass_time(self._state.monitors, self._state.held, self._state.join_state, clock_ns)
+        kernel.pass_time(self._state, clock_ns)
         return self._run(make_empty_batch())
 
     def sleep_absent(self) -> Matches:
@@ -289,10 +286,10 @@ class WoJoin(FormerNames):
         """
         if self._reorder_buffer is not None:
             raise InvalidQuery("a join with a strategy waits for all its streams; give idle_s instead")
-        join_state, stream_state = self._state.join_state, self._state.monitors.per
+        stream_state = self._state.monitors.per
         stream_state[stream_state[:, COUNT] == 0, ASLEEP] = 1
-        mark_idle(stream_state, join_state, join_state[IDLE], join_state[CLOCK])
-        return self.advance(int(join_state[CLOCK]))
+        mark_idle(self._state)
+        return self.advance(int(self._state.join_state[CLOCK]))
 
     def finish(self) -> Matches:
         """Return the last results: in the assembling form, all open slices. Afterwards nothing can be pushed."""
@@ -308,9 +305,7 @@ class WoJoin(FormerNames):
     def _close(self, stop: int) -> None:
         """Close the slices below a key, in the assembling form."""
         if self._about.form == "assembling" and self._state.join_state[SWEPT_ALL] < stop:
-            held = self._state.held
-            table = (held.buckets, held.keys, held.heads, held.links, held.pending)
-            kernel.close(*table, self._state.join_state, self._state.monitors.per, stop)
+            kernel.close(self._state, stop)
 
     def widen(self, streams: int) -> None:
         """Add streams up to a total of `streams`, asleep until their first tuple."""
@@ -320,7 +315,7 @@ class WoJoin(FormerNames):
             raise InvalidQuery("a join with known parameters or with a strategy keeps its streams; make one with more")
         self._about = dataclasses.replace(self._about, streams=streams)
         self._known = self._about.known_arrays()
-        state.widen(self._state, streams)
+        self._state = state.widen(self._state, streams)
         self._about.write_settings(self._state.join_state, self._state.monitors.per)
 
     def statistics(self) -> JoinStatistics:
@@ -332,10 +327,7 @@ class WoJoin(FormerNames):
         The diagonal is 0. Lags are monitored at every arrival under policy "published"; otherwise they are estimated
         from the greatest keys.
         """
-        waiting = self._reorder_buffer
-        return find_lags(
-            self._state if waiting is None else add_arrivals(self._state, waiting.arrival_state), self._known
-        )
+        return find_lags(add_arrivals(self._state, self._reorder_buffer), self._known)
 
     def bounds(self, scrambling_factor: ArrayLike, rate_hz: ArrayLike) -> NDArray[np.float64]:
         """Return the tuples of each stream that equation 3.8 holds for given instead of monitored parameters.
@@ -345,9 +337,7 @@ class WoJoin(FormerNames):
         scrambling_factor, rate_hz
             Of each stream [tuples], [Hz], shape (n,).
         """
-        waiting = self._reorder_buffer
-        own_state = self._state if waiting is None else add_arrivals(self._state, waiting.arrival_state)
-        return find_bounds(own_state, self._known, scrambling_factor, rate_hz)
+        return find_bounds(add_arrivals(self._state, self._reorder_buffer), self._known, scrambling_factor, rate_hz)
 
     def allow(self, allowed_bytes: int) -> None:
         """Change the memory limit.
@@ -400,9 +390,7 @@ class WoJoin(FormerNames):
     @property
     def stalled_streams(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Number of tuples since each stream's greatest key, and that key, shape (n,) each."""
-        stream_state = (
-            self._state.monitors if self._reorder_buffer is None else self._reorder_buffer.arrival_state.monitors
-        ).per
+        stream_state = self._arrival_state.monitors.per
         return stream_state[:, STILL].copy(), stream_state[:, GREATEST].copy()
 
     def list_min_rows(self) -> list[int | None]:
@@ -511,31 +499,22 @@ class WoJoin(FormerNames):
 
         Returns the results, the final code and the next tuple.
         """
-        own_state = self._state
+        join_state = self._state.join_state
         # Sized by the previous push.
         out = make_output(max(1024, self._results + self._results // 4), self.streams)
-        own_state.join_state[WRITTEN] = own_state.join_state[LATE_WRITTEN] = 0
+        join_state[WRITTEN] = join_state[LATE_WRITTEN] = 0
         while True:
-            code, start = kernel.run(
-                own_state.monitors,
-                own_state.held,
-                self._known,
-                own_state.join_state,
-                own_state.steps,
-                batch,
-                out,
-                start,
-            )
+            code, start = kernel.run(self._state, self._known, batch, out, start)
             if code in (DONE, LIMIT):
                 break
             if code == OUTPUT_FULL:
-                out = enlarge_output(out, 2 * len(out.key) + int(own_state.join_state[NEEDED]), len(out.late))
+                out = enlarge_output(out, 2 * len(out.key) + int(join_state[NEEDED]), len(out.late))
             elif code == LATE_FULL:
                 out = enlarge_output(out, len(out.key), 2 * len(out.late) + LATE_ROWS)
             else:
                 self._grow(code)
-        self._results = int(own_state.join_state[WRITTEN])
-        return matches_of(out, self._results, int(own_state.join_state[LATE_WRITTEN])), code, start
+        self._results = int(join_state[WRITTEN])
+        return matches_of(out, self._results, int(join_state[LATE_WRITTEN])), code, start
 
     def _push_pieces(self, batch: Batch, *, last: bool = False) -> Matches:
         """Push a batch through the reorder buffer in pieces."""
@@ -577,7 +556,7 @@ class WoJoin(FormerNames):
             self._close(CEILING)
         else:
             clock = int(waiting.arrival_state.join_state[CLOCK])
-            kernel.pass_time(self._state.monitors, self._state.held, self._state.join_state, clock)
+            kernel.pass_time(self._state, clock)
         self._add_closed(results)
         return 0 if waiting.settle(self._held_bytes()) else self._held_bytes() + waiting.memory_bytes
 
@@ -619,18 +598,18 @@ class WoJoin(FormerNames):
         gone = self._reorder_buffer.gone_streams
         if len(gone):
             self._state.monitors.per[gone, ASLEEP] = 1
-            find_lowest_lines(self._state.monitors.per, self._state.join_state)
+            find_lowest_lines(self._state)
 
     def _grow(self, code: int) -> None:
         own_state = self._state
         if code == SLOTS_FULL:
-            state.grow_slots(own_state, 2 * len(own_state.held.rows))
+            self._state = state.grow_slots(own_state, 2 * len(own_state.held.rows))
         elif code == ENTRIES_FULL:
-            state.grow_entries(own_state, 2 * len(own_state.held.keys))
+            self._state = state.grow_entries(own_state, 2 * len(own_state.held.keys))
         elif code == RECORDS_SHORT:
-            state.grow_records(own_state, 2 * own_state.monitors.records.shape[1])
+            self._state = own_state._replace(monitors=state.grow_records(own_state.monitors))
         elif code == RANKS_FULL:
-            state.grow_ranks(own_state, 2 * own_state.monitors.ranks.shape[1])
+            self._state = own_state._replace(monitors=state.grow_ranks(own_state.monitors))
         elif code == RETUNE:
             state.retune(own_state)
 
@@ -638,8 +617,7 @@ class WoJoin(FormerNames):
         # A window bounds the memory of an inner join, whatever the keys do.
         if self._about.policy == "window" and self._about.form == "inner":
             return
-        monitors = self._state.monitors if self._reorder_buffer is None else self._reorder_buffer.arrival_state.monitors
-        still = np.flatnonzero(monitors.per[:, STILL] > STILL_TUPLES)
+        still = np.flatnonzero(self._arrival_state.monitors.per[:, STILL] > STILL_TUPLES)
         if len(still):
             raise KeysDoNotGrow(
                 f"a join by policy {self._about.policy!r} needs keys that grow in the long run; stream {still[0]} has "

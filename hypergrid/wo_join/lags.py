@@ -29,8 +29,10 @@ from hypergrid.wo_join.state_layout import (
     WARM,
     Floats,
     Ints,
+    KnownArrays,
     MonitorState,
     Narrow,
+    SortBuffer,
 )
 
 MARGIN = 1024
@@ -38,12 +40,12 @@ MARGIN = 1024
 
 
 @jit
-def rank_of(stream_state: Ints, ranks: Ints, stream: int, key: int) -> int:
+def rank_of(monitors: MonitorState, stream: int, key: int) -> int:
     """Count the sorted keys of a stream that are less than a key."""
-    low, high = 0, stream_state[stream, RANKED]
+    low, high = 0, monitors.per[stream, RANKED]
     while low < high:
         middle = (low + high) >> 1
-        if ranks[stream, middle] < key:
+        if monitors.ranks[stream, middle] < key:
             low = middle + 1
         else:
             high = middle
@@ -51,29 +53,30 @@ def rank_of(stream_state: Ints, ranks: Ints, stream: int, key: int) -> int:
 
 
 @jit
-def find_passed(stream_state: Ints, ranks: Ints, stream: int, factor: int) -> int:
+def find_passed(monitors: MonitorState, stream: int, factor: int) -> int:
     """Return the key that all but `factor` tuples of a stream have passed, else FLOOR.
 
     This is the key of s'_j in equation 3.7: with the scrambling factor as `factor`, all future tuples have greater keys
     (definition 3.2.2), so its rank is final. FLOOR means that the stream has at most `factor` tuples.
     """
-    rank = stream_state[stream, COUNT] - factor - stream_state[stream, BELOW] - 1
-    if stream_state[stream, COUNT] <= factor:
+    count = monitors.per[stream, COUNT]
+    if count <= factor:
         return FLOOR
     # The least retained key replaces one that is no longer in the list.
-    return int(ranks[stream, max(rank, 0)])
+    return int(monitors.ranks[stream, max(count - factor - monitors.per[stream, BELOW] - 1, 0)])
 
 
 @jit
-def make_room(stream_state: Ints, ranks: Ints, stream: int) -> bool:
+def make_room(monitors: MonitorState, stream: int) -> bool:
     """Drop the least keys of a full list; False if more than three quarters of it are still needed."""
+    stream_state, ranks = monitors.per, monitors.ranks
     size = stream_state[stream, RANKED]
     # Twice the factor, because it may grow.
     drop = size - 2 * scrambling(stream_state, stream) - MARGIN
     for other in range(len(stream_state)):
         if other != stream:
-            needed = find_passed(stream_state, ranks, other, scrambling(stream_state, other))
-            drop = min(drop, rank_of(stream_state, ranks, stream, needed) - MARGIN)
+            needed = find_passed(monitors, other, scrambling(stream_state, other))
+            drop = min(drop, rank_of(monitors, stream, needed) - MARGIN)
     if drop < size // 4:
         return False
     for rank in range(size - drop):
@@ -84,8 +87,9 @@ def make_room(stream_state: Ints, ranks: Ints, stream: int) -> bool:
 
 
 @jit
-def rank_in(stream_state: Ints, ranks: Ints, stream: int, key: int) -> None:
+def rank_in(monitors: MonitorState, stream: int, key: int) -> None:
     """Insert a key into the sorted list of its stream, and update the multiplicity."""
+    stream_state, ranks = monitors.per, monitors.ranks
     rank = stream_state[stream, RANKED]
     stream_state[stream, RANKED] = rank + 1
     # From the end, because keys mostly grow.
@@ -100,45 +104,43 @@ def rank_in(stream_state: Ints, ranks: Ints, stream: int, key: int) -> None:
 
 
 @jit
-def least_index(stream_state: Ints, ranks: Ints, stream: int, key: int) -> int:
+def least_index(monitors: MonitorState, stream: int, key: int) -> int:
     """Return a key's least virtual index: one plus the number of lesser keys."""
-    return int(stream_state[stream, BELOW] + rank_of(stream_state, ranks, stream, key) + 1)
+    return int(monitors.per[stream, BELOW] + rank_of(monitors, stream, key) + 1)
 
 
 @jit
-def greatest_index(stream_state: Ints, ranks: Ints, stream: int, key: int) -> int:
+def greatest_index(monitors: MonitorState, stream: int, key: int) -> int:
     """Return a key's greatest virtual index: the number of keys up to it."""
-    return int(stream_state[stream, BELOW] + rank_of(stream_state, ranks, stream, key + 1))
+    return int(monitors.per[stream, BELOW] + rank_of(monitors, stream, key + 1))
 
 
 @jit
-def ratio_of(stream_state: Ints, rates: Ints, known: Floats, stream: int, other: int, clock: int) -> float:
+def ratio_of(monitors: MonitorState, known: KnownArrays, stream: int, other: int, clock: int) -> float:
     """Return the rate of a stream divided by that of another; 1 if either is unknown."""
-    ratio = rate_of(stream_state, rates, known, stream, clock) / rate_of(stream_state, rates, known, other, clock)
+    ratio = rate_of(monitors, known, stream, clock) / rate_of(monitors, known, other, clock)
     return ratio if ratio == ratio else 1.0
 
 
 @jit
-def lag_of(
-    stream_state: Ints, rates: Ints, ranks: Ints, rate: Floats, lag: Floats, stream: int, other: int, clock: int
-) -> float:
+def lag_of(monitors: MonitorState, known: KnownArrays, stream: int, other: int, clock: int) -> float:
     """Return the lag from a stream to another [tuples], positive if it leads (definition 3.2.6)."""
-    known = lag[stream, other]
-    if known == known:
-        return float(known)
+    stream_state, lag = monitors.per, known.lag[stream, other]
+    if lag == lag:
+        return float(lag)
     if stream_state[other, COUNT] == 0:
         return np.float64(stream_state[stream, COUNT])
-    ahead = stream_state[stream, COUNT] - greatest_index(stream_state, ranks, stream, stream_state[other, GREATEST])
+    ahead = stream_state[stream, COUNT] - greatest_index(monitors, stream, stream_state[other, GREATEST])
     if ahead > 0:
         return np.float64(ahead)
     lacking = stream_state[other, COUNT]
     if stream_state[stream, COUNT] > 0:
-        lacking -= greatest_index(stream_state, ranks, other, stream_state[stream, GREATEST])
-    return float(-np.floor(lacking * ratio_of(stream_state, rates, rate, stream, other, clock)))
+        lacking -= greatest_index(monitors, other, stream_state[stream, GREATEST])
+    return float(-np.floor(lacking * ratio_of(monitors, known, stream, other, clock)))
 
 
 @jit
-def count_awaited(stream_state: Ints, ranks: Ints, stream: int, other: int, factor: int) -> int:
+def count_awaited(monitors: MonitorState, stream: int, other: int, factor: int) -> int:
     """Count tuples beyond the key that all but `factor` of the other stream have passed.
 
     For S_i, S_j and k_j this is the sum of the last two terms of equation 3.7: the lag at tau', when s'_j arrived,
@@ -146,46 +148,44 @@ def count_awaited(stream_state: Ints, ranks: Ints, stream: int, other: int, fact
     If S_i has not reached that key, the result is negative: the tuples it lacks, estimated from the mean distance of
     its keys.
     """
-    key, ranked = find_passed(stream_state, ranks, other, factor), stream_state[stream, RANKED]
+    stream_state, ranks = monitors.per, monitors.ranks
+    key, ranked = find_passed(monitors, other, factor), stream_state[stream, RANKED]
     lacking = key - stream_state[stream, GREATEST]
     if lacking <= 0 or ranked < WARM:
-        return int(stream_state[stream, COUNT] - greatest_index(stream_state, ranks, stream, key))
+        return int(stream_state[stream, COUNT] - greatest_index(monitors, stream, key))
     come = ranks[stream, ranked - 1] - ranks[stream, 0]
     return -int(lacking * (ranked - 1) / come) if come > 0 else 0
 
 
 @jit
-def reach_of(
-    stream_state: Ints, rates: Ints, ranks: Ints, rate: Floats, lag: Floats, stream: int, other: int, clock: int
-) -> float:
+def reach_of(monitors: MonitorState, known: KnownArrays, stream: int, other: int, clock: int) -> float:
     """Return the tuples that equation 3.7 holds beyond the stream's own scrambling factor."""
-    known, factor = lag[stream, other], scrambling(stream_state, other)
-    if known == known:
-        during = factor * ratio_of(stream_state, rates, rate, stream, other, clock) if factor > 0 else 0.0
-        return float(during + known)
-    return np.float64(count_awaited(stream_state, ranks, stream, other, factor))
+    lag, factor = known.lag[stream, other], scrambling(monitors.per, other)
+    if lag == lag:
+        during = factor * ratio_of(monitors, known, stream, other, clock) if factor > 0 else 0.0
+        return float(during + lag)
+    return np.float64(count_awaited(monitors, stream, other, factor))
 
 
 @jit
-def fill_lags(
-    stream_state: Ints, rates: Ints, ranks: Ints, rate: Floats, lag: Floats, clock: int, lags: Floats
-) -> None:
+def fill_lags(monitors: MonitorState, known: KnownArrays, clock: int, lags: Floats) -> None:
     """Write the lag from each stream to each other [tuples], shape (n, n)."""
-    for i in range(len(stream_state)):
-        for j in range(len(stream_state)):
+    for i in range(len(lags)):
+        for j in range(len(lags)):
             if i != j:
-                lags[i, j] = lag_of(stream_state, rates, ranks, rate, lag, i, j, clock)
+                lags[i, j] = lag_of(monitors, known, i, j, clock)
 
 
 @jit
-def count_all_awaited(stream_state: Ints, ranks: Ints, factors: Ints, ratios: Floats, reaches: Floats) -> None:
+def count_all_awaited(monitors: MonitorState, factors: Ints, ratios: Floats, reaches: Floats) -> None:
     """Write `count_awaited` for each pair of streams, shape (n, n).
 
     Tuples that are no longer in the sorted lists are estimated from the rate ratios, shape (n, n).
     """
-    for i in range(len(stream_state)):
-        for j in range(len(stream_state)):
-            reach: float = count_awaited(stream_state, ranks, i, j, factors[j])
+    stream_state = monitors.per
+    for i in range(len(reaches)):
+        for j in range(len(reaches)):
+            reach: float = count_awaited(monitors, i, j, factors[j])
             forgotten = min(factors[j], stream_state[j, COUNT]) + 1 - stream_state[j, RANKED]
             if forgotten > 0 and stream_state[j, COUNT] > factors[j]:
                 reach += forgotten * ratios[i, j]
@@ -193,13 +193,12 @@ def count_all_awaited(stream_state: Ints, ranks: Ints, factors: Ints, ratios: Fl
 
 
 @jit
-def fill_bounds(
-    stream_state: Ints, rates: Ints, ranks: Ints, reaches: Floats, rate: Floats, lag: Floats, stream: int, clock: int
-) -> None:
+def fill_bounds(monitors: MonitorState, known: KnownArrays, stream: int, clock: int) -> None:
     """Update the bounds of all streams after an arrival of `stream` (equations 3.7 and 3.8).
 
-    Only the reaches between that stream and the others change; those of all other pairs are kept in `reaches`.
+    Only the reaches between that stream and the others change; those of all other pairs are kept.
     """
+    stream_state, reaches = monitors.per, monitors.reaches
     n = len(stream_state)
     is_unknown = False
     for other in range(n):
@@ -209,8 +208,8 @@ def fill_bounds(
             and not stream_state[other, ASLEEP]
         )
         if other != stream:
-            reaches[stream, other] = reach_of(stream_state, rates, ranks, rate, lag, stream, other, clock)
-            reaches[other, stream] = reach_of(stream_state, rates, ranks, rate, lag, other, stream, clock)
+            reaches[stream, other] = reach_of(monitors, known, stream, other, clock)
+            reaches[other, stream] = reach_of(monitors, known, other, stream, clock)
     for i in range(n):
         max_reach = -np.inf
         for j in range(n):
@@ -227,36 +226,29 @@ def observe_tuples(
     monitors: MonitorState, stream: Narrow, key: Ints, arrival: Ints, rare: int, start: int
 ) -> tuple[int, int]:
     """Monitor tuples without joining them; return a code and the first tuple that was not taken."""
-    stream_state, records, rates, spread, ranks, _ = monitors
     for t in range(start, len(stream)):
         i: Any = np.int64(stream[t])
-        if stream_state[i, SHORT]:
+        if monitors.per[i, SHORT]:
             return RECORDS_SHORT, t
-        if stream_state[i, RANKED] == ranks.shape[1] and not make_room(stream_state, ranks, i):
+        if monitors.per[i, RANKED] == monitors.ranks.shape[1] and not make_room(monitors, i):
             return RANKS_FULL, t
-        observe_tuple(stream_state, records, rates, spread, i, key[t], arrival[t], rare)
-        rank_in(stream_state, ranks, i, key[t])
+        observe_tuple(monitors, i, key[t], arrival[t], rare)
+        rank_in(monitors, i, key[t])
     return DONE, len(stream)
 
 
 @jit
 def sort_along(
-    monitors: MonitorState,
-    waiting: Ints,
-    ends: Ints,
-    first_key: Ints,
-    second_key: Ints,
-    slack: int,
-    rare: int,
-    start: int,
+    monitors: MonitorState, buffer: SortBuffer, first_key: Ints, second_key: Ints, rare: int, start: int
 ) -> tuple[int, int]:
-    """Sort by the first key within a buffer of `slack` tuples; monitor the second keys.
+    """Sort by the first key within a buffer; monitor the second keys of the tuples that leave it.
 
-    `waiting` buffers both keys, shape (capacity, 2), valid between the two `ends`.
+    Returns a code and the first tuple that was not taken.
     """
-    stream_state, records, rates, spread, _, _ = monitors
+    waiting, ends = buffer
+    slack = len(waiting) // 4 - 1
     for t in range(start, len(first_key)):
-        if stream_state[0, SHORT]:
+        if monitors.per[0, SHORT]:
             return RECORDS_SHORT, t
         if ends[1] == len(waiting):
             for pair_index in range(ends[1] - ends[0]):
@@ -272,6 +264,6 @@ def sort_along(
         waiting[pair_index, 0], waiting[pair_index, 1] = first_key[t], second_key[t]
         ends[1] += 1
         if ends[1] - ends[0] > slack:
-            observe_tuple(stream_state, records, rates, spread, 0, waiting[ends[0], 1], stream_state[0, COUNT], rare)
+            observe_tuple(monitors, 0, waiting[ends[0], 1], monitors.per[0, COUNT], rare)
             ends[0] += 1
     return DONE, len(first_key)

@@ -21,9 +21,10 @@ from hypergrid.wo_join.state_layout import (
     KNOWN_DISPLACED,
     KNOWN_REPEATED,
     LAST,
-    RANKS_FULL,
     RECORDS_SHORT,
     KnownArrays,
+    MonitorState,
+    SortBuffer,
 )
 
 RANKS = 4096
@@ -54,8 +55,8 @@ class Monitors:
         if streams < 1 or rare < 1:
             raise InvalidQuery(f"monitors need at least one stream, and rare= of at least 1; got {streams} and {rare}")
         self._rare = rare
-        self._state = state.make_state(streams, ranks=RANKS, scattered=True, timed=False, jump=0)
-        self._state.monitors.per[:, [KNOWN_DISPLACED, KNOWN_REPEATED]] = -1
+        self._monitors = state.make_monitors(streams, RANKS)
+        self._monitors.per[:, [KNOWN_DISPLACED, KNOWN_REPEATED]] = -1
         self._known = KnownArrays(np.full(streams, np.nan), np.full((streams, streams), np.nan))
 
     def observe(self, stream: ArrayLike, key: ArrayLike, arrival: ArrayLike) -> None:
@@ -70,7 +71,7 @@ class Monitors:
         """
         given = parse_integers("stream", stream), parse_keys("key", key), parse_integers("arrival", arrival)
         streams, keys, arrivals = (np.array(column, np.int64) for column in given)
-        n = len(self._state.monitors.per)
+        n = len(self._monitors.per)
         if not streams.shape == keys.shape == arrivals.shape or streams.ndim != 1:
             raise InvalidQuery(
                 f"monitors need columns of one length; got {streams.shape}, {keys.shape} and {arrivals.shape}"
@@ -80,44 +81,37 @@ class Monitors:
                 f"monitors of {n} streams need streams 0 to {n - 1}; got {streams.min()} to {streams.max()}"
             )
         numbers = streams.astype(np.int32)
-        code, start = lags.observe_tuples(self._state.monitors, numbers, keys, arrivals, self._rare, 0)
+        code, start = lags.observe_tuples(self._monitors, numbers, keys, arrivals, self._rare, 0)
         while code != DONE:
-            if code == RECORDS_SHORT:
-                state.grow_records(self._state, 2 * self._state.monitors.records.shape[1])
-            elif code == RANKS_FULL:
-                state.grow_ranks(self._state, 2 * self._state.monitors.ranks.shape[1])
-            code, start = lags.observe_tuples(self._state.monitors, numbers, keys, arrivals, self._rare, start)
+            grow = state.grow_records if code == RECORDS_SHORT else state.grow_ranks
+            self._monitors = grow(self._monitors)
+            code, start = lags.observe_tuples(self._monitors, numbers, keys, arrivals, self._rare, start)
 
     @property
     def physical_index(self) -> NDArray[np.int64]:
         """Physical index of each stream's last tuple: its number of tuples so far, shape (n,)."""
-        return self._state.monitors.per[:, COUNT].copy()
+        return self._monitors.per[:, COUNT].copy()
 
     @property
     def scrambling_factor(self) -> NDArray[np.int64]:
         """Scrambling factor of each stream [tuples] (definition 3.2.2), shape (n,)."""
-        stream_state = self._state.monitors.per
-        return np.array([scrambling(stream_state, stream) for stream in range(len(stream_state))], np.int64)
+        return np.array([scrambling(self._monitors.per, i) for i in range(len(self._monitors.per))], np.int64)
 
     @property
     def multiplicity(self) -> NDArray[np.int64]:
         """Most tuples with one key in each stream, shape (n,)."""
-        stream_state = self._state.monitors.per
-        return np.array([multiplicity(stream_state, stream) for stream in range(len(stream_state))], np.int64)
+        return np.array([multiplicity(self._monitors.per, i) for i in range(len(self._monitors.per))], np.int64)
 
     @property
     def disorder(self) -> NDArray[np.int64]:
         """Quantile of the distance of keys below the greatest before [key units], to 1/32; shape (n,)."""
-        stream_state = self._state.monitors.per
-        return np.array([max(0, disorder_of(stream_state, stream)) for stream in range(len(stream_state))], np.int64)
+        return np.array([max(0, disorder_of(self._monitors.per, i)) for i in range(len(self._monitors.per))], np.int64)
 
     def rate_hz(self, clock_ns: int | None = None) -> NDArray[np.float64]:
         """Return each stream's rate [Hz] up to `clock_ns` (default: its last arrival); NaN before two tuples."""
-        monitors = self._state.monitors
+        monitors = self._monitors
         clocks = monitors.per[:, LAST] if clock_ns is None else np.full(len(monitors.per), clock_ns)
-        rates = [
-            rate_of(monitors.per, monitors.rates, self._known.rate, i, int(clock)) for i, clock in enumerate(clocks)
-        ]
+        rates = [rate_of(monitors, self._known, i, int(clock)) for i, clock in enumerate(clocks)]
         return np.array(rates, np.float64)
 
     def lag(self) -> NDArray[np.float64]:
@@ -127,10 +121,8 @@ class Monitors:
         other: the greatest lower bound that the arrivals allow if the stream is in order. For a lagging stream it is
         negative: the number of the other's tuples that it lacks, converted to its own rate.
         """
-        monitors, n = self._state.monitors, len(self._state.monitors.per)
-        lag_matrix = np.zeros((n, n))
-        clock, known = int(monitors.per[:, LAST].max()), self._known
-        lags.fill_lags(monitors.per, monitors.rates, monitors.ranks, known.rate, known.lag, clock, lag_matrix)
+        lag_matrix = np.zeros_like(self._monitors.reaches)
+        lags.fill_lags(self._monitors, self._known, int(self._monitors.per[:, LAST].max()), lag_matrix)
         return lag_matrix
 
     def virtual_index(self, stream: int, key: int) -> tuple[int, int]:
@@ -139,9 +131,7 @@ class Monitors:
         For a key that the stream has not brought, the greatest is one less than the least. Exact for keys among the
         last thousand or more of the stream.
         """
-        monitors = self._state.monitors
-        min_index = lags.least_index(monitors.per, monitors.ranks, stream, key)
-        return min_index, lags.greatest_index(monitors.per, monitors.ranks, stream, key)
+        return lags.least_index(self._monitors, stream, key), lags.greatest_index(self._monitors, stream, key)
 
 
 class DependentMonitor:
@@ -166,11 +156,9 @@ class DependentMonitor:
     def __init__(self, *, slack: int = SLACK) -> None:
         if slack < 0:
             raise InvalidQuery(f"a dependent scrambling factor needs a slack of 0 tuples or more; got {slack}")
-        self._slack = slack
-        self._state = state.make_state(1, ranks=0, scattered=True, timed=False, jump=0)
-        self._state.monitors.per[:, [KNOWN_DISPLACED, KNOWN_REPEATED]] = -1
-        self._waiting = np.zeros((4 * slack + 4, 2), np.int64)
-        self._ends = np.zeros(2, np.int64)
+        self._monitors = state.make_monitors(1, 0)
+        self._monitors.per[:, [KNOWN_DISPLACED, KNOWN_REPEATED]] = -1
+        self._buffer = _make_buffer(slack)
 
     def observe(self, first: ArrayLike, second: ArrayLike) -> None:
         """Update the monitor with the keys of tuples in order of arrival, shape (m,).
@@ -186,52 +174,39 @@ class DependentMonitor:
                 f"a dependent scrambling factor needs two columns of one length; got {first_keys.shape} and "
                 f"{other.shape}"
             )
-        _sort_pairs(self._state, self._waiting, self._ends, first_keys, other, self._slack)
+        self._monitors = _sort_pairs(self._monitors, self._buffer, first_keys, other)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return the state as columns of a snapshot."""
-        own_state = self._state
         names = ("per", "records", "rates", "spread")
-        return {
-            "waiting": self._waiting,
-            "ends": self._ends,
-            **{name: getattr(own_state.monitors, name) for name in names},
-        }
+        return {**self._buffer._asdict(), **{name: getattr(self._monitors, name) for name in names}}
 
     def restore(self, columns: Mapping[str, NDArray[Any]]) -> None:
         """Restore the state from `columns`."""
         own = dict(columns)
-        self._waiting, self._ends = own.pop("waiting"), own.pop("ends")
-        self._slack = len(self._waiting) // 4 - 1
-        self._state.monitors = self._state.monitors._replace(**own)
+        self._buffer = SortBuffer(own.pop("waiting"), own.pop("ends"))
+        self._monitors = self._monitors._replace(**own)
 
     @property
     def scrambling_factor(self) -> int:
         """Dependent scrambling factor over the last one to two epochs [tuples], including buffered tuples."""
-        monitors = self._state.monitors
+        waiting, ends = self._buffer
+        first, second = waiting[ends[0] : ends[1]].T.copy()
         # Buffered tuples are observed on a copy, because reading must not change the monitor.
-        ahead = state.JoinState(
-            self._state.join_state,
-            self._state.steps,
-            monitors._replace(per=monitors.per.copy(), records=monitors.records.copy(), spread=monitors.spread.copy()),
-            self._state.held,
-            self._state.rows,
-        )
-        waiting = self._waiting[self._ends[0] : self._ends[1]]
-        none = np.zeros((4, 2), np.int64)
-        _sort_pairs(ahead, none, np.zeros(2, np.int64), waiting[:, 0].copy(), waiting[:, 1].copy(), 0)
-        return int(scrambling(ahead.monitors.per, 0))
+        ahead = MonitorState._make(array.copy() for array in self._monitors)
+        return int(scrambling(_sort_pairs(ahead, _make_buffer(0), first, second).per, 0))
+
+
+def _make_buffer(slack: int) -> SortBuffer:
+    return SortBuffer(np.zeros((4 * slack + 4, 2), np.int64), np.zeros(2, np.int64))
 
 
 def _sort_pairs(
-    own_state: state.JoinState,
-    waiting: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    first: NDArray[np.int64],
-    second: NDArray[np.int64],
-    slack: int,
-) -> None:
-    code, start = lags.sort_along(own_state.monitors, waiting, ends, first, second, slack, RARE, 0)
+    monitors: MonitorState, buffer: SortBuffer, first: NDArray[np.int64], second: NDArray[np.int64]
+) -> MonitorState:
+    """Sort tuples by their first keys and monitor the second; return the monitors, which may have grown."""
+    code, start = lags.sort_along(monitors, buffer, first, second, RARE, 0)
     while code != DONE:
-        state.grow_records(own_state, 2 * own_state.monitors.records.shape[1])
-        code, start = lags.sort_along(own_state.monitors, waiting, ends, first, second, slack, RARE, start)
+        monitors = state.grow_records(monitors)
+        code, start = lags.sort_along(monitors, buffer, first, second, RARE, start)
+    return monitors

@@ -8,7 +8,7 @@ the tuple's own.
 
 import numpy as np
 
-from hypergrid.wo_join.compiled import index, jit, jit_inline, unlikely
+from hypergrid.wo_join.compiled import index, jit, jit_inline, jit_shared, unlikely
 from hypergrid.wo_join.state_layout import (
     ABOVE,
     BUCKETS,
@@ -36,13 +36,14 @@ from hypergrid.wo_join.state_layout import (
     TURN,
     WORST,
     WORST_BEFORE,
-    Floats,
     Ints,
+    KnownArrays,
+    MonitorState,
     Narrow,
 )
 
 
-@jit_inline
+@jit_shared
 def bucket_of(disorder: int) -> int:
     """Return the histogram bucket of a nonnegative disorder: exact below 64, then to 1/32."""
     if disorder < 2 << FINE:
@@ -51,7 +52,7 @@ def bucket_of(disorder: int) -> int:
     return (shift << FINE) + min(disorder >> shift, (2 << FINE) - 1)
 
 
-@jit_inline
+@jit_shared
 def upper_of(bucket: int) -> int:
     """Return the greatest disorder of a bucket."""
     if bucket < 2 << FINE:
@@ -60,7 +61,7 @@ def upper_of(bucket: int) -> int:
     return (((bucket & ((1 << FINE) - 1)) + (1 << FINE) + 1) << shift) - 1
 
 
-@jit_inline
+@jit_shared
 def disorder_of(stream_state: Ints, stream: int) -> int:
     """Return the quantile of disorder; -1 if within it every tuple exceeded all before."""
     return upper_of(stream_state[stream, QUANTILE]) - 1
@@ -151,9 +152,7 @@ def settle_quantile(stream_state: Ints, spread: Narrow, stream: int, rare: int) 
 
 
 @jit_inline
-def observe_tuple(
-    stream_state: Ints, records: Ints, rates: Ints, spread: Narrow, stream: int, key: int, arrival: int, rare: int
-) -> tuple[int, bool]:
+def observe_tuple(monitors: MonitorState, stream: int, key: int, arrival: int, rare: int) -> tuple[int, bool]:
     """Monitor an arrival; return its displacement, and whether its watermark may change.
 
     The displacement [tuples] is returned if it is a new maximum of this epoch, otherwise 0.
@@ -163,13 +162,14 @@ def observe_tuple(
     rare
         One in this many tuples may exceed the quantile of disorder.
     """
+    stream_state, records, spread = monitors.per, monitors.records, monitors.spread
     count = stream_state[stream, COUNT] + 1
     is_moved = unlikely(count & (EPOCH - 1) == 1 and count > EPOCH)
     if is_moved:
         turn_epoch(stream_state, spread, stream, rare)
     stream_state[stream, COUNT] = count
     stream_state[stream, LAST] = arrival
-    rates[stream, count & (RATED - 1)] = arrival
+    monitors.rates[stream, count & (RATED - 1)] = arrival
     stream_state[stream, COUNTED] += 1
     mask = index(records.shape[1] - 1)
     if key > stream_state[stream, GREATEST]:
@@ -219,7 +219,7 @@ def observe_tuple(
     return displacement, is_moved
 
 
-@jit_inline
+@jit_shared
 def scrambling(stream_state: Ints, stream: int) -> int:
     """Return the scrambling factor [tuples]: known, or the maximum over one to two epochs."""
     if stream_state[stream, KNOWN_DISPLACED] >= 0:
@@ -227,7 +227,7 @@ def scrambling(stream_state: Ints, stream: int) -> int:
     return int(max(stream_state[stream, DISPLACED], stream_state[stream, DISPLACED_BEFORE]))
 
 
-@jit_inline
+@jit_shared
 def multiplicity(stream_state: Ints, stream: int) -> int:
     """Return the multiplicity [tuples]: known, or the maximum over one to two epochs."""
     if stream_state[stream, KNOWN_REPEATED] >= 0:
@@ -236,13 +236,13 @@ def multiplicity(stream_state: Ints, stream: int) -> int:
 
 
 @jit
-def rate_of(stream_state: Ints, rates: Ints, known: Floats, stream: int, clock: int) -> float:
+def rate_of(monitors: MonitorState, known: KnownArrays, stream: int, clock: int) -> float:
     """Return the rate [Hz]: known, or of the last tuples; NaN before two tuples."""
-    if known[stream] == known[stream]:
-        return float(known[stream])
-    count = stream_state[stream, COUNT]
+    if known.rate[stream] == known.rate[stream]:
+        return float(known.rate[stream])
+    count = monitors.per[stream, COUNT]
     several = min(count, RATED) - 1
     if several < 1:
         return np.nan
-    elapsed = clock - rates[stream, (count - several) & (RATED - 1)]
+    elapsed = clock - monitors.rates[stream, (count - several) & (RATED - 1)]
     return several * 1e9 / elapsed if elapsed > 0 else np.nan

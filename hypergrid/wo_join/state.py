@@ -3,7 +3,6 @@
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,8 @@ from hypergrid.wo_join.state_layout import (
     GREATEST,
     GREATEST_ALL,
     HELD_ALL,
+    IDLE,
+    LAST,
     LAST_STREAM,
     LEAST_LINE,
     LINE,
@@ -53,9 +54,10 @@ from hypergrid.wo_join.state_layout import (
     TOP_SWEPT,
     VISITS,
     WHOLE,
-    Floats,
+    Batch,
     HeldTuples,
     Ints,
+    JoinState,
     MonitorState,
 )
 
@@ -66,23 +68,6 @@ RECORDS = 1024
 SLOTS, KEYS = 1024, 512
 """Initial capacity for tuples and for keys."""
 NOTHING: Mapping[str, np.ndarray] = {}
-
-
-@dataclass
-class JoinState:
-    """Complete state of a join."""
-
-    join_state: Ints
-    steps: Floats
-    monitors: MonitorState
-    held: HeldTuples
-    rows: Ints
-    """Number of tuples taken of each stream, which is the row of its next one, shape (n,)."""
-
-    @property
-    def allocated_bytes(self) -> int:
-        arrays = (self.join_state, self.steps, self.rows, *self.monitors, *self.held)
-        return sum(array.nbytes for array in arrays)
 
 
 def make_monitors(streams: int, ranks: int) -> MonitorState:
@@ -133,9 +118,7 @@ def make_state(streams: int, *, ranks: int, scattered: bool, timed: bool, jump: 
         pending=np.zeros(0, np.int32),
     )
     state = JoinState(join_state, np.zeros(1), make_monitors(streams, ranks), held, np.zeros(streams, np.int64))
-    grow_slots(state, SLOTS)
-    grow_entries(state, KEYS)
-    return state
+    return grow_entries(grow_slots(state, SLOTS), KEYS)
 
 
 def _lengthen(array: np.ndarray, size: int) -> np.ndarray:
@@ -144,31 +127,33 @@ def _lengthen(array: np.ndarray, size: int) -> np.ndarray:
     return longer
 
 
-def grow_slots(state: JoinState, size: int) -> None:
+def grow_slots(state: JoinState, size: int) -> JoinState:
     """Grow the capacity for tuples to `size`."""
     held, before = state.held, len(state.held.rows)
     names = ["rows", "payloads", "links"]
     if len(held.arrivals) == before:
         names.append("arrivals")
-    state.held = held._replace(**{name: _lengthen(getattr(held, name), size) for name in names})
-    state.held.links[before:, NEXT] = np.arange(before + 1, size + 1)
-    state.held.links[size - 1, NEXT] = state.join_state[FREE_SLOT]
+    held = held._replace(**{name: _lengthen(getattr(held, name), size) for name in names})
+    held.links[before:, NEXT] = np.arange(before + 1, size + 1)
+    held.links[size - 1, NEXT] = state.join_state[FREE_SLOT]
     state.join_state[FREE_SLOT] = before
+    return state._replace(held=held)
 
 
-def grow_entries(state: JoinState, size: int) -> None:
+def grow_entries(state: JoinState, size: int) -> JoinState:
     """Grow the capacity for keys to `size`, with at least twice as many buckets."""
     held, before = state.held, len(state.held.keys)
-    names = ["keys", "heads", "pending"]
-    state.held = held._replace(
-        **{name: _lengthen(getattr(held, name), size) for name in names},
+    held = held._replace(
+        **{name: _lengthen(getattr(held, name), size) for name in ("keys", "heads", "pending")},
         buckets=np.full(1 << (2 * size - 1).bit_length(), NONE, np.int32),
     )
-    state.held.heads[before:, TAILS:] = NONE
-    state.held.heads[before:, AFTER] = np.arange(before + 1, size + 1)
-    state.held.heads[size - 1, AFTER] = state.join_state[FREE_ENTRY]
+    held.heads[before:, TAILS:] = NONE
+    held.heads[before:, AFTER] = np.arange(before + 1, size + 1)
+    held.heads[size - 1, AFTER] = state.join_state[FREE_ENTRY]
     state.join_state[FREE_ENTRY] = before
-    link_all(*state.held[:3], state.join_state)
+    state = state._replace(held=held)
+    link_all(state)
+    return state
 
 
 def retune(state: JoinState) -> None:
@@ -183,31 +168,35 @@ def retune(state: JoinState) -> None:
     join_state[SHIFT] = max(0, int(max(1.0, spacing)).bit_length() - 1)
     join_state[[VISITS, DROPS, CREATED]] = 0
     join_state[FIRST_KEY] = join_state[GREATEST_ALL]
-    link_all(*state.held[:3], state.join_state)
+    link_all(state)
 
 
-def grow_records(state: JoinState, size: int) -> None:
-    """Grow the capacity for running maxima of each stream to `size` (a power of two)."""
-    monitors = state.monitors
+def grow_records(monitors: MonitorState) -> MonitorState:
+    """Double the capacity for running maxima of each stream."""
     before = monitors.records.shape[1]
+    size = 2 * before
     records = np.zeros((len(monitors.per), size, 3), np.int64)
     for stream, row in enumerate(monitors.per):
         # Positions in a ring depend on its capacity.
         places = np.arange(row[FIRST_RECORD], row[END_RECORD])
         records[stream, places & (size - 1)] = monitors.records[stream, places & (before - 1)]
     monitors.per[:, SHORT] = 0
-    state.monitors = monitors._replace(records=records)
+    return monitors._replace(records=records)
 
 
-def grow_ranks(state: JoinState, size: int) -> None:
-    """Grow the capacity for sorted keys of each stream to `size`."""
-    monitors = state.monitors
-    ranks = np.zeros((len(monitors.per), size), np.int64)
-    ranks[:, : monitors.ranks.shape[1]] = monitors.ranks
-    state.monitors = monitors._replace(ranks=ranks)
+def grow_ranks(monitors: MonitorState) -> MonitorState:
+    """Double the capacity for sorted keys of each stream."""
+    return monitors._replace(ranks=np.concatenate([monitors.ranks, np.zeros_like(monitors.ranks)], axis=1))
 
 
-def widen(state: JoinState, streams: int) -> None:
+def start_idle_clock(state: JoinState, batch: Batch) -> None:
+    """Start the idle time of streams that have brought nothing yet at the first arrival."""
+    if state.join_state[DEADLINE] == CEILING and state.join_state[IDLE] < CEILING:
+        state.monitors.per[:, LAST] = batch.arrival[0]
+        state.join_state[DEADLINE] = batch.arrival[0] + state.join_state[IDLE]
+
+
+def widen(state: JoinState, streams: int) -> JoinState:
     """Add streams up to a total of `streams`; new ones are asleep until their first tuple."""
     monitors, held, more = state.monitors, state.held, streams - len(state.monitors.per)
     fresh = make_monitors(more, monitors.ranks.shape[1])
@@ -217,10 +206,12 @@ def widen(state: JoinState, streams: int) -> None:
     reaches[:-more, :-more] = monitors.reaches
     grown = [name for name in MonitorState._fields if name != "reaches"]
     joined = {name: np.concatenate([getattr(monitors, name), getattr(fresh, name)]) for name in grown}
-    state.monitors = MonitorState(**joined, reaches=reaches)
     absent = np.full((len(held.heads), more), NONE, np.int32)
-    state.held = held._replace(heads=np.concatenate([held.heads, absent], axis=1))
-    state.rows = np.concatenate([state.rows, np.zeros(more, np.int64)])
+    return state._replace(
+        monitors=MonitorState(**joined, reaches=reaches),
+        held=held._replace(heads=np.concatenate([held.heads, absent], axis=1)),
+        rows=np.concatenate([state.rows, np.zeros(more, np.int64)]),
+    )
 
 
 def pack(magic: bytes, header: Mapping[str, object], columns: Mapping[str, np.ndarray]) -> bytes:
@@ -242,7 +233,7 @@ def to_bytes(state: JoinState, description: dict[str, object], more: Mapping[str
     # By row within each stream, which is the order of its queue and of each key's ring.
     order = np.lexsort((held.rows[slots], owners))
     slots, owners = slots[order], owners[order]
-    rings = [_unroll_ring(monitors, stream) for stream in range(streams)]
+    rings = [unroll_ring(monitors, stream) for stream in range(streams)]
     marks = np.nonzero(monitors.spread)
     # Slot numbers are local to this process.
     join_state, stream_state = state.join_state.copy(), monitors.per.copy()
@@ -294,7 +285,8 @@ def _unpack_column(data: bytes, dtype: str, shape: list[int]) -> np.ndarray:
     return np.cumsum(column, axis=0, dtype=kind) if kind.kind == "i" and len(column) > 1 else column
 
 
-def _unroll_ring(monitors: MonitorState, stream: int) -> Ints:
+def unroll_ring(monitors: MonitorState, stream: int) -> Ints:
+    """Return the retained running maxima of a stream: number, key and arrival [ns] of each."""
     first, end = monitors.per[stream, FIRST_RECORD], monitors.per[stream, END_RECORD]
     ring: Ints = monitors.records[stream, np.arange(first, end) & (monitors.records.shape[1] - 1)]
     return ring
@@ -338,30 +330,26 @@ def from_columns(header: dict[str, object], columns: dict[str, np.ndarray]) -> J
         records[stream, places & (records.shape[1] - 1)] = ring
     for stream, keys in enumerate(np.split(columns["ranks"], np.cumsum(stream_state[:, RANKED])[:-1])):
         state.monitors.ranks[stream, : len(keys)] = keys
-    state.monitors = state.monitors._replace(records=records, rates=columns["rates"], reaches=columns["reaches"])
-    state.rows, state.steps = columns["rows"], columns["steps"]
+    monitors = state.monitors._replace(records=records, rates=columns["rates"], reaches=columns["reaches"])
+    state = state._replace(monitors=monitors, rows=columns["rows"], steps=columns["steps"])
     state.join_state[SHIFT] = join_state[SHIFT]
-    _reinsert(state, columns, queued=queued)
-    # Insertion changed the counters; the saved ones replace them.
-    free_slot, free_entry, entries = state.join_state[[FREE_SLOT, FREE_ENTRY, ENTRIES]]
-    oldest, newest = state.monitors.per[:, OLDEST].copy(), state.monitors.per[:, NEWEST].copy()
-    state.monitors.per[:], state.join_state = stream_state, join_state
-    state.join_state[[FREE_SLOT, FREE_ENTRY, ENTRIES]] = free_slot, free_entry, entries
-    state.monitors.per[:, OLDEST], state.monitors.per[:, NEWEST] = oldest, newest
-    return state
+    state = _reinsert(state, columns)
+    # Insertion changed the counters; the saved ones replace them, except for places that are local to this process.
+    join_state[[FREE_SLOT, FREE_ENTRY, ENTRIES]] = state.join_state[[FREE_SLOT, FREE_ENTRY, ENTRIES]]
+    stream_state[:, [OLDEST, NEWEST]] = monitors.per[:, [OLDEST, NEWEST]]
+    return state._replace(join_state=join_state, monitors=monitors._replace(per=stream_state))
 
 
-def _reinsert(state: JoinState, columns: dict[str, np.ndarray], *, queued: bool) -> None:
+def _reinsert(state: JoinState, columns: dict[str, np.ndarray]) -> JoinState:
     count = len(columns["row"])
     if count >= SLOTS:
-        grow_slots(state, count + 1)
+        state = grow_slots(state, count + 1)
     keys = len(np.unique(columns["key"])) + len(columns["whole_keys"])
     if keys >= KEYS:
-        grow_entries(state, keys + 1)
-    reinsert(
-        *state.held[:7], state.join_state, state.monitors.per, queued,
-        *(columns[name] for name in ("owner", "key", "row", "payload", "ordinal", "arrival", "whole_keys")),
-    )  # fmt: skip
+        state = grow_entries(state, keys + 1)
+    batch = Batch(*(columns[name] for name in ("owner", "row", "key", "payload", "arrival")))
+    reinsert(state, batch, columns["ordinal"], columns["whole_keys"])
+    return state
 
 
 def to_tuples(value: object) -> Any:  # noqa: ANN401 - lists of JSON, at any depth

@@ -1,6 +1,7 @@
 """Layout of a join's state: arrays only, shared by compiled loops and snapshots.
 
-`per` has a row of integers for each stream, `whole` one row for the join. Keys are int64 between `FLOOR` and `CEILING`.
+`per` has a row of integers for each stream, `join_state` one row for the join (`whole` in snapshots). Keys are int64
+between `FLOOR` and `CEILING`.
 """
 
 from typing import NamedTuple
@@ -73,7 +74,7 @@ NEXT, OWNER, ORDINAL, YOUNGER = 0, 1, 2, 3
 """Next tuple of the ring or of the free list; the entry; ordinal of the tuple within its key and stream, from
 0; the next tuple of the stream by arrival."""
 
-# Places in `whole`.
+# Places in `join_state`.
 CLOCK, FREE_SLOT, FREE_ENTRY, HELD_ALL, ENTRIES, GREATEST_ALL, SWEPT_ALL, DEADLINE = 0, 1, 2, 3, 4, 5, 6, 7
 LEAST_LINE, NEXT_LINE, LAST_STREAM, PEAK_ALL, TAKEN = 8, 9, 10, 11, 12
 """Least watermark of all awake streams, second least, the stream of the least; peak of tuples held; tuples taken."""
@@ -133,6 +134,24 @@ class HeldTuples(NamedTuple):
     """Entries that are closed and not yet written to the output, shape (entries,)."""
 
 
+class JoinState(NamedTuple):
+    """Complete state of a join."""
+
+    join_state: Ints
+    """State and settings of the join as a whole, shape (PLACES,)."""
+    steps: Floats
+    """Mean step of the greatest key [key units], shape (1,)."""
+    monitors: MonitorState
+    held: HeldTuples
+    rows: Ints
+    """Number of tuples taken of each stream, which is the row of its next one, shape (n,)."""
+
+    @property
+    def allocated_bytes(self) -> int:
+        arrays = (self.join_state, self.steps, self.rows, *self.monitors, *self.held)
+        return sum(array.nbytes for array in arrays)
+
+
 class KnownArrays(NamedTuple):
     """Parameters known beforehand; the others are in `per`."""
 
@@ -154,6 +173,24 @@ class Batch(NamedTuple):
 
     def part(self, rows: slice) -> "Batch":
         return Batch(self.stream[rows], self.row[rows], self.key[rows], self.payload[rows], self.arrival[rows])
+
+
+class StreamTuple(NamedTuple):
+    """One tuple of a batch."""
+
+    stream: int
+    row: int
+    key: int
+    payload: float
+
+
+class SortBuffer(NamedTuple):
+    """Tuples of a stream that wait to be sorted by a first key."""
+
+    waiting: Ints
+    """First and second key of each, shape (4 * slack + 4, 2): at most `slack` tuples wait."""
+    ends: Ints
+    """Position of the first in `waiting`, and after the last; shape (2,)."""
 
 
 class OutputArrays(NamedTuple):

@@ -1,6 +1,6 @@
 """Statistics of a join: a frozen record for pages, memory manager and tests."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -9,15 +9,13 @@ from numpy.typing import ArrayLike, NDArray
 from hypergrid.wo_join.config import ROW_BYTES
 from hypergrid.wo_join.lags import count_all_awaited, fill_lags
 from hypergrid.wo_join.observe import disorder_of, multiplicity, rate_of, scrambling
-from hypergrid.wo_join.state import JoinState
+from hypergrid.wo_join.state import unroll_ring
 from hypergrid.wo_join.state_layout import (
     ASLEEP,
     CLOCK,
     COUNT,
-    END_RECORD,
     ENTRIES,
     ENTRY_BYTES,
-    FIRST_RECORD,
     GREATEST,
     HELD,
     HELD_ALL,
@@ -31,6 +29,7 @@ from hypergrid.wo_join.state_layout import (
     STILL,
     TAKEN,
     WARM,
+    JoinState,
     KnownArrays,
 )
 
@@ -117,9 +116,7 @@ def find_lags(state: JoinState, known: KnownArrays) -> NDArray[np.float64]:
     stream_state, monitors, n = state.monitors.per, state.monitors, len(state.monitors.per)
     lags = np.zeros((n, n))
     if monitors.ranks.shape[1]:
-        fill_lags(
-            stream_state, monitors.rates, monitors.ranks, known.rate, known.lag, int(state.join_state[CLOCK]), lags
-        )
+        fill_lags(monitors, known, int(state.join_state[CLOCK]), lags)
         return lags
     counts, greatest = stream_state[:, COUNT], stream_state[:, GREATEST]
     key_lags = (greatest[:, None] - greatest[None, :]) / _find_spacings(state)[:, None]
@@ -141,7 +138,7 @@ def find_bounds(state: JoinState, known: KnownArrays, factors: ArrayLike, rates:
     factors, rates
         Scrambling factor [tuples] and rate [Hz] of each stream, shape (n,).
     """
-    stream_state, ranks, n = state.monitors.per, state.monitors.ranks, len(state.monitors.per)
+    stream_state, n = state.monitors.per, len(state.monitors.per)
     k, r = np.asarray(factors, np.float64), np.asarray(rates, np.float64)
     awake, whole_k = stream_state[:, ASLEEP] == 0, np.ceil(k).astype(np.int64)
     if np.any(awake & (stream_state[:, COUNT] < WARM) & (stream_state[:, KNOWN_DISPLACED] < 0)):
@@ -149,8 +146,8 @@ def find_bounds(state: JoinState, known: KnownArrays, factors: ArrayLike, rates:
     with np.errstate(invalid="ignore"):
         ratios = np.nan_to_num(r[:, None] / r[None, :], nan=1.0)
     reaches = np.empty((n, n))
-    if ranks.shape[1]:
-        count_all_awaited(stream_state, ranks, whole_k, ratios, reaches)
+    if state.monitors.ranks.shape[1]:
+        count_all_awaited(state.monitors, whole_k, ratios, reaches)
     else:
         passed, forgotten = (
             np.array([_find_passed(state, stream, int(k)) for stream, k in enumerate(whole_k)]).reshape(n, 2).T
@@ -167,21 +164,12 @@ def find_bounds(state: JoinState, known: KnownArrays, factors: ArrayLike, rates:
     return bounds
 
 
-def _unroll_records(state: JoinState, stream: int) -> NDArray[np.int64]:
-    """Return the retained running maxima of a stream: number, key and arrival [ns] of each."""
-    first, end = state.monitors.per[stream, [FIRST_RECORD, END_RECORD]]
-    ring: NDArray[np.int64] = state.monitors.records[
-        stream, np.arange(first, end) & (state.monitors.records.shape[1] - 1)
-    ]
-    return ring
-
-
 def _find_passed(state: JoinState, stream: int, factor: int) -> tuple[int, int]:
     """Return the greatest key of more than `factor` tuples ago.
 
     Also returns how many tuples it lies before the retained records.
     """
-    ring, before = _unroll_records(state, stream), int(state.monitors.per[stream, COUNT]) - factor
+    ring, before = unroll_ring(state.monitors, stream), int(state.monitors.per[stream, COUNT]) - factor
     if not len(ring) or before < 1:
         return 0, 0
     record_index = max(0, int(np.searchsorted(ring[:, 0], before, side="right")) - 1)
@@ -192,7 +180,7 @@ def _find_spacings(state: JoinState) -> NDArray[np.float64]:
     """Return each stream's mean key distance between tuples [key units], at least 1e-9, shape (n,)."""
     spacings = np.ones(len(state.monitors.per))
     for stream in range(len(spacings)):
-        ring = _unroll_records(state, stream)
+        ring = unroll_ring(state.monitors, stream)
         if len(ring) > 1:
             spacings[stream] = max((ring[-1, 1] - ring[0, 1]) / (ring[-1, 0] - ring[0, 0]), 1e-9)
     return spacings
@@ -202,8 +190,7 @@ def make_statistics(
     state: JoinState, known: KnownArrays, allowed_bytes: int | None, waiting: "ReorderBuffer | None" = None
 ) -> JoinStatistics:
     """Collect the statistics of a join and of its reorder buffer."""
-    if waiting is not None:
-        state = add_arrivals(state, waiting.arrival_state)
+    state = add_arrivals(state, waiting)
     stream_state, join_state, n = state.monitors.per, state.join_state, len(state.monitors.per)
     clock = int(join_state[CLOCK])
     in_memory, on_disk = (
@@ -212,7 +199,7 @@ def make_statistics(
         else ([q.waiting - q.spilled for q in waiting.queues], [q.spilled for q in waiting.queues])
     )
     factors = np.array([scrambling(stream_state, stream) for stream in range(n)])
-    rates = np.array([rate_of(stream_state, state.monitors.rates, known.rate, stream, clock) for stream in range(n)])
+    rates = np.array([rate_of(state.monitors, known, stream, clock) for stream in range(n)])
     lags = find_lags(state, known)
     others = ~np.eye(n, dtype=bool)
     bounds = find_bounds(state, known, factors, rates)
@@ -261,14 +248,17 @@ def _make_disk_statistics(waiting: "ReorderBuffer | None", spilled: int) -> Disk
     return DiskStatistics(spilled, len(segments), segments.disk_bytes, segments.written, segments.io_s)
 
 
-def add_arrivals(state: JoinState, monitors: JoinState) -> JoinState:
-    """Combine a join's state with the monitors of the reorder buffer before it."""
-    stream_state, join_state = monitors.monitors.per.copy(), state.join_state.copy()
+def add_arrivals(state: JoinState, waiting: "ReorderBuffer | None") -> JoinState:
+    """Combine a join's state with the monitors of the reorder buffer before it, if there is one."""
+    if waiting is None:
+        return state
+    monitors = waiting.arrival_state.monitors
+    stream_state, join_state = monitors.per.copy(), state.join_state.copy()
     stream_state[:, [HELD, PEAK]] = state.monitors.per[:, [HELD, PEAK]]
     stream_state[:, LATE] += state.monitors.per[:, LATE]
     stream_state[:, REPEATED] = np.maximum(stream_state[:, REPEATED], state.monitors.per[:, REPEATED])
-    join_state[[CLOCK, TAKEN]] = monitors.join_state[[CLOCK, TAKEN]]
-    return replace(state, join_state=join_state, monitors=monitors.monitors._replace(per=stream_state))
+    join_state[[CLOCK, TAKEN]] = waiting.arrival_state.join_state[[CLOCK, TAKEN]]
+    return state._replace(join_state=join_state, monitors=monitors._replace(per=stream_state))
 
 
 def _find_activity(row: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Activity:

@@ -7,13 +7,14 @@ instead of k.
 
 import numpy as np
 
-from hypergrid.wo_join.compiled import jit, jit_inline
+from hypergrid.wo_join.compiled import jit, jit_inline, jit_shared
 from hypergrid.wo_join.observe import disorder_of, scrambling
 from hypergrid.wo_join.state_layout import (
     ADVANCES,
     ASLEEP,
     AWAY,
     CEILING,
+    CLOCK,
     COUNT,
     DEADLINE,
     END_RECORD,
@@ -22,6 +23,8 @@ from hypergrid.wo_join.state_layout import (
     GREATEST,
     GREATEST_ALL,
     GUARDED,
+    IDLE,
+    JUMP,
     KNOWN_DISORDER,
     KNOWN_DISPLACED,
     LAST,
@@ -43,8 +46,7 @@ from hypergrid.wo_join.state_layout import (
     WINDOW_TIME,
     WORST,
     WORST_BEFORE,
-    Floats,
-    Ints,
+    JoinState,
 )
 
 ADVANCES_JUDGED = 64
@@ -60,8 +62,9 @@ RETURNS_BELIEVED = 8
 
 
 @jit_inline
-def line_of(stream_state: Ints, join_state: Ints, records: Ints, stream: int, clock: int) -> int:
+def line_of(state: JoinState, stream: int) -> int:
     """Return the watermark of a stream; FLOOR while it is unknown."""
+    join_state, stream_state, records = state.join_state, state.monitors.per, state.monitors.records
     if stream_state[stream, COUNT] == 0:
         return FLOOR
     if join_state[POLICY] == PROGRESS:
@@ -88,7 +91,7 @@ def line_of(stream_state: Ints, join_state: Ints, records: Ints, stream: int, cl
         record_index = stream_state[stream, REACHED] & mask
         by_time = join_state[POLICY] == WINDOW_TIME
         age = (
-            clock - records[stream, record_index, 2]
+            join_state[CLOCK] - records[stream, record_index, 2]
             if by_time
             else stream_state[stream, COUNT] - records[stream, record_index, 0]
         )
@@ -100,9 +103,10 @@ def line_of(stream_state: Ints, join_state: Ints, records: Ints, stream: int, cl
     return int(line)
 
 
-@jit_inline
-def find_lowest_lines(stream_state: Ints, join_state: Ints) -> None:
+@jit_shared
+def find_lowest_lines(state: JoinState) -> None:
     """Find the two least watermarks of awake streams, at most one above the greatest key."""
+    join_state, stream_state = state.join_state, state.monitors.per
     min_line, following, last_stream = CEILING, CEILING, NONE
     for stream in range(len(stream_state)):
         if not stream_state[stream, ASLEEP]:
@@ -122,40 +126,43 @@ def find_lowest_lines(stream_state: Ints, join_state: Ints) -> None:
 
 
 @jit
-def mark_idle(stream_state: Ints, join_state: Ints, idle: int, clock: int) -> None:
-    """Put streams to sleep after a silence longer than `idle`; set the next deadline."""
-    deadline = CEILING
+def mark_idle(state: JoinState) -> None:
+    """Put streams to sleep after a silence longer than `IDLE`; set the next deadline."""
+    join_state, stream_state = state.join_state, state.monitors.per
+    deadline, idle = CEILING, join_state[IDLE]
     for stream in range(len(stream_state)):
         if not stream_state[stream, ASLEEP]:
-            if clock - stream_state[stream, LAST] > idle:
+            if join_state[CLOCK] - stream_state[stream, LAST] > idle:
                 stream_state[stream, ASLEEP] = 1
             else:
                 deadline = min(deadline, stream_state[stream, LAST] + idle)
     join_state[DEADLINE] = deadline
-    find_lowest_lines(stream_state, join_state)
+    find_lowest_lines(state)
 
 
 @jit_inline
-def note_greatest(join_state: Ints, steps: Floats, key: int, jump: int) -> None:
+def note_greatest(state: JoinState, key: int) -> None:
     """Record a new greatest key, and update the distance that counts as a jump."""
+    join_state, steps = state.join_state, state.steps
     if join_state[GREATEST_ALL] > FLOOR and key - join_state[GREATEST_ALL] <= join_state[REACH]:
         join_state[ADVANCES] += 1
         # A running mean at first, then an exponential one over about ADVANCES_JUDGED steps.
         steps[0] += (key - join_state[GREATEST_ALL] - steps[0]) / min(join_state[ADVANCES], ADVANCES_JUDGED)
-        if jump == 0 and join_state[ADVANCES] >= ADVANCES_JUDGED:
+        if join_state[JUMP] == 0 and join_state[ADVANCES] >= ADVANCES_JUDGED:
             join_state[REACH] = np.int64(min(JUMP_STEPS * max(steps[0], 1.0), 1e18))
     join_state[GREATEST_ALL] = key
 
 
 @jit
-def is_clock_jump(stream_state: Ints, join_state: Ints, stream: int, key: int, jump: int) -> bool:
+def is_clock_jump(state: JoinState, stream: int, key: int) -> bool:
     """Judge a key beyond `REACH`: True if the clock must have jumped.
 
     The new time is accepted if more than half of the streams jump to the same time (the network was silent), or if a
     stream returns to where another one is and stays there (its earlier clock was wrong).
     """
+    join_state, stream_state = state.join_state, state.monitors.per
     reach = join_state[REACH]
-    if jump == 0:
+    if join_state[JUMP] == 0:
         reach = max(reach, JUMP_DISORDERS * max(stream_state[stream, WORST], stream_state[stream, WORST_BEFORE]))
     if key > join_state[GREATEST_ALL]:
         if key <= join_state[GREATEST_ALL] + reach:

@@ -36,7 +36,6 @@ from hypergrid.wo_join.state_layout import (
     IDLE,
     JUMP,
     KNOWN_DISORDER,
-    LAST,
     LAST_STREAM,
     LEAST_LINE,
     LINE,
@@ -123,21 +122,14 @@ class ReorderBuffer:
         known = self._about.known
         if self._is_sorting or self._about.policy != "progress" or (known is not None and known.disorder is not None):
             return
-        release_gate.write_disorder(self.arrival_state.monitors, self.arrival_state.join_state, stream_state)
-
-    def start_idle_clock(self, arrival: int) -> None:
-        """Start the idle time of streams that have brought nothing yet at the first arrival [ns]."""
-        join_state = self.arrival_state.join_state
-        if join_state[DEADLINE] == CEILING and join_state[IDLE] < CEILING:
-            self.arrival_state.monitors.per[:, LAST] = arrival
-            join_state[DEADLINE] = arrival + join_state[IDLE]
+        release_gate.write_disorder(self.arrival_state, stream_state)
 
     def advance(self, clock: int) -> None:
         """Advance the clock [ns] without an arrival."""
         join_state = self.arrival_state.join_state
         join_state[CLOCK] = max(join_state[CLOCK], clock)
         if join_state[CLOCK] > join_state[DEADLINE]:
-            mark_idle(self.arrival_state.monitors.per, join_state, join_state[IDLE], join_state[CLOCK])
+            mark_idle(self.arrival_state)
 
     def release_tuples(self, piece: Batch, *, last: bool = False) -> Generator[tuple[Batch, Ints]]:
         """Take tuples; yield released batches, and the number of each tuple's releasing arrival.
@@ -198,32 +190,17 @@ class ReorderBuffer:
 
     def _observe_arrivals(self, piece: Batch) -> Ints:
         """Monitor arrivals; return the rows of `release_gate.observe_arrivals`, or of the current state if none."""
-        arrival_state = self.arrival_state
         if not len(piece.stream):
-            return np.array(
-                [
-                    [arrival_state.join_state[LEAST_LINE]],
-                    [arrival_state.join_state[NEXT_LINE]],
-                    [arrival_state.join_state[LAST_STREAM]],
-                    [0],
-                    [0],
-                ]
-            )
+            now = self.arrival_state.join_state[[LEAST_LINE, NEXT_LINE, LAST_STREAM]]
+            return np.concatenate([now, np.zeros(2, np.int64)])[:, None]
         passed = np.empty((5, len(piece.stream)), np.int64)
         start = 0
         while True:
-            start = release_gate.observe_arrivals(
-                arrival_state.monitors,
-                arrival_state.join_state,
-                arrival_state.steps,
-                piece,
-                self._is_sorting,
-                passed,
-                start,
-            )
+            start = release_gate.observe_arrivals(self.arrival_state, piece, self._is_sorting, passed, start)
             if start == len(piece.stream):
                 return passed
-            state.grow_records(arrival_state, 2 * arrival_state.monitors.records.shape[1])
+            monitors = state.grow_records(self.arrival_state.monitors)
+            self.arrival_state = self.arrival_state._replace(monitors=monitors)
 
     def _find_limits(self, piece: Batch, passed: Ints, stream: int, *, last: bool) -> Ints:
         """Return the greatest key that a stream may release after each arrival, nondecreasing."""
@@ -416,10 +393,11 @@ class ReorderBuffer:
 
     def restore(self, columns: "dict[str, np.ndarray[Any, Any]]", named: "dict[str, Any] | None") -> None:
         """Restore the state from `columns` and `name_segments`."""
-        arrival_state = self.arrival_state
-        arrival_state.join_state, arrival_state.steps = columns["waiting.join_state"], columns["waiting.steps"]
         names = ("per", "records", "rates", "spread")
-        arrival_state.monitors = arrival_state.monitors._replace(**{name: columns[f"waiting.{name}"] for name in names})
+        monitors = self.arrival_state.monitors._replace(**{name: columns[f"waiting.{name}"] for name in names})
+        self.arrival_state = self.arrival_state._replace(
+            join_state=columns["waiting.join_state"], steps=columns["waiting.steps"], monitors=monitors
+        )
         for queue, runs in zip(self.queues, named["runs"] if named else [], strict=False):
             queue.runs = [SortedRun(None, low, size, oldest, taken, name) for name, low, size, oldest, taken in runs]
         start = 0
