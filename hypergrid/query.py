@@ -1,5 +1,7 @@
 """Public API: open an archive, and build immutable queries with a fluent interface."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,10 +9,9 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Self
 
-import xarray as xr
-
 from hypergrid.archive import Archive, Layers, Snapshot
 from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.readings import Station
 from hypergrid.core.times import format_instant, parse_instant
 from hypergrid.core.tokens import token
@@ -346,7 +347,7 @@ class OpenArchive:
         """
         self._archive.cite()
 
-    def latest(self) -> "OpenArchive":
+    def latest(self) -> OpenArchive:
         """Return the archive at its newest snapshot; itself if nothing was committed since."""
         newest = self._archive.latest()
         return self if newest is self._archive else OpenArchive(newest)

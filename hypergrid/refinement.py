@@ -1,11 +1,13 @@
 """Partial answers yielded by `Query.refine`."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.execution import Frame, Part, ProgressivePicture, RunProgress, to_dataset
 from hypergrid.perspective import QuerySpec
 

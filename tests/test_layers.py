@@ -46,7 +46,7 @@ PLANTS = [
     ),
     # layers inside the rooms
     (
-        "hypergrid/interpolation/points/distance.py",
+        "hypergrid/interpolation/points.py",
         "import hypergrid.interpolation.solvers",
         "hypergrid.interpolation imports",
     ),

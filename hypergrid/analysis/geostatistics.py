@@ -1,15 +1,17 @@
 """Geostatistics of a query's stations: variogram fits, cross-validation, comparison of methods, simulation."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.units import parse_number
 from hypergrid.execution import Outcome, to_dataset
 from hypergrid.execution import simulate as simulated

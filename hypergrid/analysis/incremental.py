@@ -8,16 +8,18 @@ time estimates its temporal correlation from all of them, a climatology includes
 longer knows what was written since.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.archive import Archive
 from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.execution import Outcome, free_bytes, make_plan, run, to_dataset
 from hypergrid.execution.planning.dependencies import Changes, affected_time_cells, is_fitted_to_data
@@ -29,7 +31,7 @@ from hypergrid.perspective.build.restrict import restrict
 from hypergrid.perspective.build.uncertainty_spec import split_aggregates
 from hypergrid.perspective.spec.query_spec import Step
 from hypergrid.query import Query
-from hypergrid.rewrite.push_clip import push_clip
+from hypergrid.rewrite.rules import push_clip
 from hypergrid.topology import Bins, Periodic, Regular, sum_per_cell
 
 SPARE_FACTOR = 1.25

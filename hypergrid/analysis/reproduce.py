@@ -4,6 +4,8 @@ The recomputation reads the snapshot that the result cites. If that has expired,
 commit time of the expired one, using arrival times and superseded readings. The report states which was read.
 """
 
+from __future__ import annotations
+
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -13,10 +15,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
-import xarray as xr
 
 from hypergrid.archive import Archive
 from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime, NotFound, TooLarge
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.times import format_instant, parse_instant
 from hypergrid.execution import INCOMPLETE
 from hypergrid.perspective.build.data_sources import ARRAY

@@ -1,5 +1,7 @@
 """Commands of the command line; the only module of the package that combines ingest, queries and viz."""
 
+from __future__ import annotations
+
 import importlib
 import inspect
 import math
@@ -12,12 +14,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-import xarray as xr
 
 import station_data as sample_network
 from hypergrid.analysis.geostatistics import compare_methods as compare
 from hypergrid.analysis.reproduce import again as compute_again
-from hypergrid.cli.archive_commands import COMMANDS
+from hypergrid.cli.archive_commands import COMMANDS, layers_app
 from hypergrid.cli.console import (
     Footnotes,
     OnProgress,
@@ -30,15 +31,14 @@ from hypergrid.cli.console import (
     show_table,
     split_notes,
 )
-from hypergrid.cli.exit_status import FAILED
-from hypergrid.cli.layer_commands import layers_app
-from hypergrid.cli.options import ArchiveOption, ArchivePlaceOption, JsonOption, SnapshotOption
+from hypergrid.cli.options import FAILED, ArchiveOption, ArchivePlaceOption, JsonOption, SnapshotOption
 from hypergrid.core.errors import (
     HyperGridError,
     InvalidQuery,
     NotAnArchive,
     NotFound,
 )
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.settings import Settings, read_settings
 from hypergrid.core.times import SECOND_NS, format_instant
 from hypergrid.formats.cf_timeseries import Box, read_timeseries
@@ -51,7 +51,7 @@ from ingest.cli.check_commands import COMMANDS as CHECK_COMMANDS
 from ingest.cli.reprocess_commands import COMMANDS as REPROCESS_COMMANDS
 from ingest.cli.reprocess_commands import remap as remap_archive
 from ingest.cli.stream_commands import COMMANDS as INGEST_COMMANDS
-from queries.backup.backup_commands import COMMANDS as BACKUP_COMMANDS
+from queries.backup_commands import COMMANDS as BACKUP_COMMANDS
 from queries.standing.commands import standing_app
 from queries.web.commands import keys_app
 

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from hypergrid.cli.console import explain_error, show_error, show_message
-from hypergrid.cli.exit_status import FAILED, INTERRUPTED, USED_WRONGLY
+from hypergrid.cli.options import FAILED, INTERRUPTED, USED_WRONGLY
 from hypergrid.core.errors import (
     CannotBackUp,
     HyperGridError,

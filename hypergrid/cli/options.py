@@ -1,7 +1,7 @@
-"""Options shared by several commands."""
+"""Options and exit statuses shared by several commands."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -28,3 +28,8 @@ def choose_archive(archive_argument: Path | None, option: Path | None) -> Path:
     if chosen is None:
         raise InvalidQuery("this command needs ARCHIVE, the folder of an archive; give it, or set HYPERGRID_ARCHIVE")
     return chosen
+
+
+FAILED: Final = 1
+USED_WRONGLY: Final = 2
+INTERRUPTED: Final = 130

@@ -1,14 +1,16 @@
 """Read station series from CF NetCDF files (featureType timeSeries), for studies without an archive."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.units import KNOWN_VARIABLES, check_unit
 
 Box = tuple[float, float, float, float]

@@ -3,14 +3,17 @@
 Missing values are null, times carry the bounds of their cells, and a variance shares a parameter group with its value.
 """
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
+
+from hypergrid.core.lazy_libraries import xr
 
 MEDIA_TYPE: Final = "application/vnd.cov+json"
 CRS84: Final = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"

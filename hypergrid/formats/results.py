@@ -1,5 +1,7 @@
 """Result files: a registry of formats, and atomic writes."""
 
+from __future__ import annotations
+
 import io
 import json
 import os
@@ -11,12 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pandas as pd
-import xarray as xr
 from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore
 
 from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.lazy_libraries import pd, xr
 from hypergrid.core.registry import Registry
 from hypergrid.execution.results.zarr_sink import ignore_zarr_warnings
 from hypergrid.formats import covjson

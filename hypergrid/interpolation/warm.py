@@ -7,7 +7,7 @@ from hypergrid.interpolation.kernels.covariance import CovariancePairs
 from hypergrid.interpolation.kernels.local_task import ESTIMATES, ChunkOutput, Factors, task_of
 from hypergrid.interpolation.local import numba_backend
 from hypergrid.interpolation.local.neighbourhood import Neighbourhood, NeighbourSelection
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.variograms.variogram import variogram
 

@@ -1,8 +1,10 @@
 """Labels for the parts of a result: places, levels and bands; does not load matplotlib."""
 
+from __future__ import annotations
+
 import re
 
-import xarray as xr
+from hypergrid.core.lazy_libraries import xr
 
 
 def is_map(dataset: xr.Dataset) -> bool:

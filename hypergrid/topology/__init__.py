@@ -11,15 +11,19 @@ from hypergrid.topology.points import Points, cells_from_json, cells_json, point
 from hypergrid.topology.projection import DISTANCES, Distance, Metres
 from hypergrid.topology.recurring import find_normal_cells
 from hypergrid.topology.space import Grid, SeriesAxis, grid, grid_json
-from hypergrid.topology.time_axes import (
+from hypergrid.topology.topology import (
+    Space,
     TimeAxis,
     TimeCells,
+    Topology,
+    axes_of,
     blocks_of,
+    changes_cells,
     count_fitting_intervals,
+    replace_axes,
     shortest_ns,
     sum_per_cell,
 )
-from hypergrid.topology.topology import Space, Topology, axes_of, changes_cells, replace_axes
 from hypergrid.topology.zone_cells import ZoneCells
 from hypergrid.topology.zones import Zones, zones
 

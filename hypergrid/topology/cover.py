@@ -10,7 +10,7 @@ from hypergrid.core.errors import InvalidQuery
 from hypergrid.topology.axes import Instants, Regular
 from hypergrid.topology.bins import Bins
 from hypergrid.topology.periodic import Periodic
-from hypergrid.topology.time_axes import TimeAxis, TimeCells, blocks_of, sum_per_cell
+from hypergrid.topology.topology import TimeAxis, TimeCells, blocks_of, sum_per_cell
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from hypergrid.core.times import format_instant
 from hypergrid.topology.axes import Instants, Regular
 from hypergrid.topology.civil import MAX_BLOCKS
 from hypergrid.topology.periodic import Cycle, Periodic, periodic
-from hypergrid.topology.time_axes import TimeAxis, blocks_of
+from hypergrid.topology.topology import TimeAxis, blocks_of
 
 Numbers = NDArray[np.intp]
 

@@ -1,17 +1,93 @@
-"""Topologies: products of a time axis and a space."""
+"""A time axis crossed with places, and the blocks and lengths of the cells of time axes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.times import DAY_NS
 from hypergrid.core.tokens import token
-from hypergrid.topology.axes import Instants
+from hypergrid.topology.axes import Instants, Regular
 from hypergrid.topology.bands import Bands
+from hypergrid.topology.bins import Bins
 from hypergrid.topology.levels import Levels
+from hypergrid.topology.periodic import Periodic
 from hypergrid.topology.points import Points
 from hypergrid.topology.space import Grid, SeriesAxis
-from hypergrid.topology.time_axes import TimeAxis
 from hypergrid.topology.zone_cells import ZoneCells
+
+Integers = NDArray[np.int64]
+
+TimeCells = Regular | Bins | Periodic
+"""Axes whose cells have an extent and can be the target of an aggregate."""
+
+TimeAxis = TimeCells | Instants
+
+
+def blocks_of(axis: TimeCells) -> tuple[Integers, Integers]:
+    """Return the starts and ends of the time blocks of cells, in order, shape (blocks,) each.
+
+    Each cell is one block, except for `Periodic`, where `owners` maps blocks to cells.
+    """
+    if isinstance(axis, Regular):
+        return axis.corners, axis.corners + axis.length
+    return axis.starts, axis.ends
+
+
+def sum_per_cell(axis: TimeCells, of_blocks: Integers) -> Integers:
+    """Sum block values per cell, shape (count,)."""
+    if not isinstance(axis, Periodic):
+        return of_blocks
+    totals = np.zeros(axis.count, dtype=np.int64)
+    np.add.at(totals, axis.owners, of_blocks)
+    return totals
+
+
+def _find_civil_lengths_ns(axis: TimeCells) -> Integers:
+    """Return block lengths in local time [ns], shape (blocks,): a 23-hour day counts as a day."""
+    starts, ends = blocks_of(axis)
+    calendar = axis.calendar if isinstance(axis, Bins) else axis.cycle.calendar if isinstance(axis, Periodic) else None
+    if calendar is None or calendar.clock.zone is None or not len(starts):
+        return ends - starts
+    stretches = np.array(calendar.clock.stretches(int(starts.min()), int(ends.max()) + 1), dtype=np.int64)
+
+    def local_ns(instants: Integers) -> Integers:
+        shifts: Integers = stretches[np.searchsorted(stretches[:, 0], instants, side="right") - 1, 2]
+        return instants + shifts
+
+    return local_ns(ends) - local_ns(starts)
+
+
+def count_fitting_intervals(axis: TimeCells, interval_ns: int) -> Integers:
+    """Return the number of whole intervals per cell, shape (count,).
+
+    Days are civil days of the axis. A block cut by the edge of the axis counts only what fits into it. If every block
+    of a cell is shorter than the interval (hours of the day, readings every three hours), each block counts as one.
+    """
+    starts, ends = blocks_of(axis)
+    # Intervals of whole days are civil days, which may last 23 or 25 hours.
+    lengths = ends - starts if interval_ns % DAY_NS else _find_civil_lengths_ns(axis)
+    counts = sum_per_cell(axis, lengths // interval_ns)
+    # A cell over all instants ends 1 ns after the last one, which it contains.
+    closing = sum_per_cell(axis, (lengths % interval_ns == 1).astype(np.int64))
+    return np.where(counts > 0, counts + closing, sum_per_cell(axis, np.ones_like(lengths)))
+
+
+def shortest_ns(axis: TimeCells) -> int:
+    """Return the length of the shortest cell [ns].
+
+    For a periodic axis this is the length of an uncut block.
+    """
+    if isinstance(axis, Regular):
+        # Without listing the cells: an axis that is about to be refused may have 10^13 of them.
+        return axis.length
+    starts, ends = blocks_of(axis)
+    if not len(starts):
+        return 1
+    return int((ends - starts).max() if isinstance(axis, Periodic) else (ends - starts).min())
+
 
 Space = SeriesAxis | Grid | Points | ZoneCells | Bands
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hypergrid.wo_join.config import KnownParameters
     from hypergrid.wo_join.join import WoJoin
-    from hypergrid.wo_join.memory.shares import SharedMemory
+    from hypergrid.wo_join.memory import SharedMemory
     from hypergrid.wo_join.monitors import DependentMonitor, Monitors
     from hypergrid.wo_join.pipeline import Pipeline, Stage
     from hypergrid.wo_join.results import BufferFull, KeysDoNotGrow, LateTuples, Matches, SpillFailed
@@ -38,7 +38,7 @@ _MODULES = {
     "Matches": "results",
     "Monitors": "monitors",
     "Pipeline": "pipeline",
-    "SharedMemory": "memory.shares",
+    "SharedMemory": "memory",
     "SpillFailed": "results",
     "Stage": "pipeline",
     "JoinStatistics": "statistics",

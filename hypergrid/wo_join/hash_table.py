@@ -45,7 +45,8 @@ SCATTER = -7046029254386353131
 
 @jit_inline
 def bucket_at(state: JoinState, key: int) -> int:
-    shift, buckets = state.join_state[SHIFT], state.held.buckets
+    shift: int = state.join_state[SHIFT]
+    buckets = state.held.buckets
     # Tried and 0.2 to 1.4 ns a tuple slower: one branchless formula for both kinds of buckets.
     if shift >= 0:
         return (key >> shift) & (len(buckets) - 1)

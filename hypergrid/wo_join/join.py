@@ -17,7 +17,7 @@ from hypergrid.wo_join import kernel, state
 from hypergrid.wo_join.batches import echo_keys, make_batch, make_empty_batch, make_ticks, parse_integers
 from hypergrid.wo_join.config import RARE, SLOT_BYTES, SPILLING, Form, JoinConfig, KnownParameters, Policy, Strategy
 from hypergrid.wo_join.hash_table import gather_slots, number_rows
-from hypergrid.wo_join.memory.cost import admit, buffer_bounds
+from hypergrid.wo_join.memory import admit, buffer_bounds
 from hypergrid.wo_join.results import (
     LATE_ROWS,
     BufferFull,
@@ -482,7 +482,8 @@ class WoJoin(FormerNames):
         Returns the number of tuples before it.
         """
         rest = batch.stream[start:][batch.row[start:] >= 0]
-        self._state.rows -= np.bincount(rest, minlength=self.streams)
+        rows = self._state.rows
+        rows -= np.bincount(rest, minlength=self.streams)
         return int(np.count_nonzero(batch.row[:start] >= 0))
 
     @property

@@ -16,8 +16,14 @@ from hypergrid.wo_join.batches import make_batch, make_ticks, parse_keys
 from hypergrid.wo_join.config import KnownParameters, Policy
 from hypergrid.wo_join.hash_table import number_rows
 from hypergrid.wo_join.join import WoJoin
-from hypergrid.wo_join.memory.cost import StreamParameters, admit, combine_parameters, convert_to_key
-from hypergrid.wo_join.memory.shares import MemoryShares, SharedMemory
+from hypergrid.wo_join.memory import (
+    MemoryShares,
+    SharedMemory,
+    StreamParameters,
+    admit,
+    combine_parameters,
+    convert_to_key,
+)
 from hypergrid.wo_join.monitors import DependentMonitor
 from hypergrid.wo_join.results import BufferFull, KeysDoNotGrow, LateTuples, Matches, join_late
 from hypergrid.wo_join.state_layout import Floats, Ints

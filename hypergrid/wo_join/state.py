@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hypergrid.core.seal import seal, unseal
+from hypergrid.core.files import seal, unseal
 from hypergrid.wo_join.hash_table import gather_slots, link_all, reinsert
 from hypergrid.wo_join.state_layout import (
     AFTER,

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from hypergrid.archive import Reject
 from hypergrid.core.errors import HyperGridError, InvalidQuery
+from hypergrid.core.files import seal, unseal
 from hypergrid.core.readings import Station, equal_values
-from hypergrid.core.seal import seal, unseal
 from hypergrid.core.times import SECOND_NS
 from hypergrid.core.units import Variable
 from hypergrid.wo_join import KeysDoNotGrow, Matches, WoJoin

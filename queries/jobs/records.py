@@ -1,15 +1,17 @@
 """Records of submitted queries: frozen jobs, the layout of their surface, and the run that jobs share."""
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.execution import Part
 from hypergrid.query import Query
 from hypergrid.refinement import Refinement

@@ -1,5 +1,7 @@
 """Query runner: a bounded queue; each query computes in blocks on its own thread."""
 
+from __future__ import annotations
+
 import json
 import logging
 import os
@@ -15,10 +17,9 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import xarray as xr
-
 from hypergrid.analysis.geostatistics import at_stations
 from hypergrid.core.errors import Cancelled, InvalidQuery
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.times import SECOND_NS
 from hypergrid.execution import Part, Plan, free_bytes
 from hypergrid.execution.planning.explain import projected_s

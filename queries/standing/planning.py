@@ -1,13 +1,14 @@
 """Planning at one snapshot: what each standing query must compute, found once per surface."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import xarray as xr
-
 from hypergrid.archive import Change, diff_from_log
 from hypergrid.core.errors import HyperGridError, NotFound, TooLarge
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.tokens import token
 from hypergrid.execution.planning.plan import free_bytes
 from hypergrid.perspective import Perspective

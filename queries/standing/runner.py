@@ -11,6 +11,8 @@ time to inspect all standing queries and compute each once, separately, divided 
 correspondingly longer.
 """
 
+from __future__ import annotations
+
 import logging
 import threading
 import time
@@ -19,10 +21,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-import xarray as xr
-
 from hypergrid.archive import Change
 from hypergrid.core.errors import NotFound
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.perspective.build.data_sources import PlanMemo
 from hypergrid.query import OpenArchive
 from queries.scheduling.job_tree import JobTree

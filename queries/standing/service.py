@@ -1,5 +1,7 @@
 """Standing queries of one archive: the interface of Python, the command line and the server."""
 
+from __future__ import annotations
+
 import logging
 import os
 import socket
@@ -9,10 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Self
 
-import xarray as xr
-
 from hypergrid.archive.disk.lock import try_lock
 from hypergrid.core.errors import ArchiveConflict, InvalidTime, NotFound
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.settings import Settings
 from hypergrid.core.times import format_instant, format_timestamp
 from hypergrid.query import OpenArchive

@@ -5,6 +5,8 @@ it is done, whichever query computes it first. The scheduler knows steps by `kin
 it learns costs per kind.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import xarray as xr
 
 from hypergrid.core.files import replace_atomically
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.times import DAY_NS
 from hypergrid.core.tokens import token
 from hypergrid.execution import Outcome, to_dataset

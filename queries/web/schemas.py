@@ -1,5 +1,7 @@
 """JSON of the API: answers made of the runner's records, and the OpenAPI schemas of bodies and answers."""
 
+from __future__ import annotations
+
 import base64
 import copy
 from collections.abc import Callable, Iterable
@@ -7,12 +9,12 @@ from dataclasses import MISSING, fields
 from typing import Any, Final
 
 import numpy as np
-import xarray as xr
 from fastapi import FastAPI
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import NotFound
 from hypergrid.core.flags import MEANINGS
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.times import format_timestamp
 from hypergrid.interpolation import METHODS
 from hypergrid.perspective.functions.aggregates import AGGREGATES

@@ -19,7 +19,7 @@ from hypergrid.core.parameters import bind
 from hypergrid.execution.running.result_cache import allocate
 from hypergrid.interpolation import Field, Targets
 from hypergrid.interpolation.methods.registry import METHODS
-from hypergrid.interpolation.points.points import Stations
+from hypergrid.interpolation.points import Stations
 from tests.bench.hypergrid_cases import Engine
 from tests.bench.kriging_cases import Case, network
 from tests.bench.kriging_figures import Figure, Tell, interleaved, slower

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 import hypergrid as hg
 from hypergrid.core.parameters import bind
 from hypergrid.interpolation.methods.registry import METHODS
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.weight_cache import WEIGHTS
 from tests.bench.kriging_cases import Case
 

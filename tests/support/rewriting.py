@@ -10,7 +10,7 @@ from hypergrid.execution import make_plan, run
 from hypergrid.perspective import Surface
 from hypergrid.perspective.build.build import select_ranges
 from hypergrid.rewrite import Rule
-from hypergrid.rewrite.push_clip import push_clip
+from hypergrid.rewrite.rules import push_clip
 
 
 def after_rules(

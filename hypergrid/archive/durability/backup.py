@@ -196,7 +196,7 @@ def restore(
     backup, target
         Folders of the backup and of the archive.
     secure
-        Secures the server's state before it can be used: `queries.backup.restored_state.secure_state`. Required if the
+        Secures the server's state before it can be used: `queries.backup_commands.secure_state`. Required if the
         backup holds such state.
     damaged
         Restore a damaged backup as it is: notes name the damaged files, and a repair of the archive
@@ -222,7 +222,7 @@ def restore(
     if state is not None and secure is None:
         raise CannotBackUp(
             f"{source} holds keys, which must be revoked when they are restored; use 'hypergrid restore', or give "
-            "queries.backup.restored_state.secure_state as 'secure'"
+            "queries.backup_commands.secure_state as 'secure'"
         )
     copied, notes, brought = _CopyCounts(), list[str](), list[str]()
 

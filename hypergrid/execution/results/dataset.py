@@ -1,5 +1,7 @@
 """Build an `xarray.Dataset` from a result, with CF attributes, bounds, counts and provenance."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 from contextlib import suppress
@@ -8,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import scipy  # loads its parts lazily: most queries need none of them
-import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import NotFound
 from hypergrid.core.geodesy import RADIUS_M
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.times import SECOND_NS, format_duration, format_instant
 from hypergrid.core.units import KNOWN_VARIABLES, to_cf
 from hypergrid.core.version import VERSION

@@ -4,6 +4,8 @@ The store has the same content as a result in memory: values, counts, variances,
 last block is written, its attribute `hypergrid_incomplete` says so; after a killed run it has to be computed again.
 """
 
+from __future__ import annotations
+
 import os
 import shutil
 import warnings
@@ -14,11 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import xarray as xr
 import zarr
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound, TooLarge
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.execution.diagnostics import Tally, coverage_of
 from hypergrid.execution.operators.cells import Cells
 from hypergrid.execution.planning.plan import Plan, free_bytes, make_plan

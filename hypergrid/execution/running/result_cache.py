@@ -4,6 +4,8 @@ A result depends on the query and on the content that it reads, which the surfac
 a cached result is never stale. Its arrays are read-only, and each caller gets its own dataset around them.
 """
 
+from __future__ import annotations
+
 import mmap
 import os
 import threading
@@ -12,14 +14,14 @@ from collections import deque
 from typing import Final
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.lru_cache import LruCache
 from hypergrid.core.settings import read_settings
 
 
-class DatasetCache(LruCache[str, xr.Dataset]):
+class DatasetCache(LruCache[str, "xr.Dataset"]):
     """Datasets by key; the memory limit defaults to the setting `kept_bytes` of the environment."""
 
     @property

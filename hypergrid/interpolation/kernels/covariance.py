@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.interpolation.points.distance import separations
+from hypergrid.interpolation.points import separations
 from hypergrid.interpolation.variograms.models import matern_factor
 from hypergrid.interpolation.variograms.variogram import Structure, Variogram
 

@@ -39,7 +39,7 @@ from hypergrid.interpolation.local.neighbourhood import (
     select_targets,
 )
 from hypergrid.interpolation.local.weights import FEW_SLICES, Weights, projected_bytes
-from hypergrid.interpolation.points.points import Floats, Targets
+from hypergrid.interpolation.points import Floats, Targets
 from hypergrid.interpolation.solvers.masks import group_masks
 from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.weight_cache import WEIGHTS, key_of

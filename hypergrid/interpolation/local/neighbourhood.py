@@ -7,8 +7,7 @@ import numpy as np
 import scipy  # submodules load on first use: most queries need none
 from numpy.typing import NDArray
 
-from hypergrid.interpolation.points.distance import COINCIDENT_M, are_on_sphere, separations, straight_radius
-from hypergrid.interpolation.points.points import Floats, Targets
+from hypergrid.interpolation.points import COINCIDENT_M, Floats, Targets, are_on_sphere, separations, straight_radius
 from hypergrid.interpolation.solvers.system import KrigingSystem
 
 SECTORS = 8

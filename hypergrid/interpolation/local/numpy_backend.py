@@ -18,7 +18,7 @@ from hypergrid.interpolation.kernels.local_task import (
     LocalTask,
 )
 from hypergrid.interpolation.local.neighbourhood import SECTORS, TargetChunk
-from hypergrid.interpolation.points.points import Floats
+from hypergrid.interpolation.points import Floats
 from hypergrid.interpolation.solvers.system import invert
 
 BATCH_FLOATS = 2**20

@@ -12,7 +12,7 @@ import scipy  # submodules load on first use: most queries need none
 from numpy.typing import NDArray
 
 from hypergrid.interpolation.kernels.local_task import COUNTS, ESTIMATES, weight_rows
-from hypergrid.interpolation.points.points import Floats
+from hypergrid.interpolation.points import Floats
 from hypergrid.interpolation.weight_cache import ALLOWED_BYTES, WEIGHTS
 
 # More slices have too many masks; the loops then solve only what changes between them.

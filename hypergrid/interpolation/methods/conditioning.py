@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hypergrid.interpolation.local.field import LocalField
 from hypergrid.interpolation.local.neighbourhood import Neighbourhood
 from hypergrid.interpolation.local.numpy_backend import choose
-from hypergrid.interpolation.points.points import Floats, Targets
+from hypergrid.interpolation.points import Floats, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.variograms.variogram import Variogram, is_valid_on_sphere
 

@@ -13,14 +13,16 @@ from hypergrid.core.geodesy import arc_m
 from hypergrid.core.parameters import Parameter
 from hypergrid.interpolation.methods.detrended import with_trend
 from hypergrid.interpolation.methods.registry import METHODS, Field, Method, Prepare
-from hypergrid.interpolation.points.distance import (
+from hypergrid.interpolation.points import (
     COINCIDENT_M,
+    Floats,
+    Stations,
+    Targets,
     are_on_sphere,
     name_coincident,
     refuse_sphere,
     separations,
 )
-from hypergrid.interpolation.points.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.masks import group_masks
 
 FLAT = 1e-9

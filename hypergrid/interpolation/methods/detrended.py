@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery, SingularSystem
 from hypergrid.interpolation.methods.fitted_variogram import VariogramRequest, resolve_variogram
 from hypergrid.interpolation.methods.registry import Field, Method, count_at
-from hypergrid.interpolation.points.points import Floats, Stations, Targets
+from hypergrid.interpolation.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.trend import (
     ELEVATION,

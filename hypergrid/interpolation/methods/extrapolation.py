@@ -10,7 +10,7 @@ import numpy as np
 
 from hypergrid.interpolation.local.field import LocalField
 from hypergrid.interpolation.methods.conditioning import iterate_leaves
-from hypergrid.interpolation.points.points import Floats, Targets
+from hypergrid.interpolation.points import Floats, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 
 

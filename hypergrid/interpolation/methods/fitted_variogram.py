@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery, NotFound, SingularSystem
 from hypergrid.interpolation.methods.conditioning import is_singular
 from hypergrid.interpolation.methods.registry import Field, count_at
-from hypergrid.interpolation.points.points import Floats, Stations, Targets
+from hypergrid.interpolation.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.trend import ROUNDING, subtract_trend
 from hypergrid.interpolation.variograms.fit import fit_variogram
 from hypergrid.interpolation.variograms.models import MODELS

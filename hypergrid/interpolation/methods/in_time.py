@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.interpolation.points.points import Floats
+from hypergrid.interpolation.points import Floats
 
 Integers = NDArray[np.int64]
 

@@ -13,7 +13,7 @@ from hypergrid.interpolation.local.neighbourhood import NeighbourSelection
 from hypergrid.interpolation.methods.detrended import with_trend
 from hypergrid.interpolation.methods.fitted_variogram import build_fitted, find_residuals, parse_model
 from hypergrid.interpolation.methods.registry import METHODS, Field, Method
-from hypergrid.interpolation.points.points import Floats, Stations, Targets
+from hypergrid.interpolation.points import Floats, Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hypergrid.core.parameters import Parameter
 from hypergrid.core.registry import Registry
-from hypergrid.interpolation.points.points import Floats, Stations, Targets
+from hypergrid.interpolation.points import Floats, Stations, Targets
 
 
 class Field(Protocol):

@@ -16,8 +16,7 @@ from hypergrid.interpolation.methods.deterministic_methods import InverseDistanc
 from hypergrid.interpolation.methods.detrended import DetrendedField
 from hypergrid.interpolation.methods.fitted_variogram import SliceFields
 from hypergrid.interpolation.methods.registry import Field, count_at
-from hypergrid.interpolation.points.distance import are_on_sphere, number_places, straight_radius
-from hypergrid.interpolation.points.points import Floats, Stations, Targets
+from hypergrid.interpolation.points import Floats, Stations, Targets, are_on_sphere, number_places, straight_radius
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.masks import group_masks
 

@@ -9,7 +9,7 @@ from hypergrid.core.parameters import Parameter
 from hypergrid.core.times import DAY_NS, format_duration, parse_duration
 from hypergrid.interpolation.methods.in_time import Estimate, linear, nearest, spline
 from hypergrid.interpolation.methods.registry import METHODS, Method, Over
-from hypergrid.interpolation.points.points import Stations
+from hypergrid.interpolation.points import Stations
 
 IN_TIME: Final = "_in_time"
 """Suffix of the rows over time: "linear" with time=… is the row `linear_in_time`."""

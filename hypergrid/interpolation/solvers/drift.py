@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, SingularSystem
-from hypergrid.interpolation.points.points import Floats, Stations, Targets
+from hypergrid.interpolation.points import Floats, Stations, Targets
 
 FLAT = 1e-9
 """Ratio of the least to the greatest eigenvalue at which drift functions are dependent."""

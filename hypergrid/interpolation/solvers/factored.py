@@ -30,7 +30,7 @@ from hypergrid.interpolation.kernels.tiled_cholesky import (
     solve,
     solve_lower,
 )
-from hypergrid.interpolation.points.points import Floats
+from hypergrid.interpolation.points import Floats
 from hypergrid.interpolation.solvers.system import MAX_ROUNDING, KrigingSystem
 
 ROWS_PAIRS: Final = 2**19

@@ -21,7 +21,7 @@ from hypergrid.core.errors import SingularSystem
 from hypergrid.core.pacing import give_way, ranges
 from hypergrid.interpolation.kernels.covariance import FEW_COLUMNS, WORTH_COMPILED
 from hypergrid.interpolation.kernels.tiled_cholesky import TILE, decompose, multiply, solve
-from hypergrid.interpolation.points.points import Floats, Targets
+from hypergrid.interpolation.points import Floats, Targets
 from hypergrid.interpolation.solvers.factored import FactoredSystem
 from hypergrid.interpolation.solvers.masks import group_masks
 from hypergrid.interpolation.solvers.system import KrigingSystem

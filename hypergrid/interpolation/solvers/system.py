@@ -12,8 +12,7 @@ import numpy as np
 from hypergrid.core.blas import threads_for
 from hypergrid.core.errors import InvalidQuery, SingularSystem
 from hypergrid.interpolation.kernels.covariance import Covariance
-from hypergrid.interpolation.points.distance import COINCIDENT_M, name_coincident, separations
-from hypergrid.interpolation.points.points import Floats, Stations, Targets
+from hypergrid.interpolation.points import COINCIDENT_M, Floats, Stations, Targets, name_coincident, separations
 from hypergrid.interpolation.solvers.drift import Drift, PlacedDrift
 from hypergrid.interpolation.variograms.variogram import Variogram
 from hypergrid.interpolation.weight_cache import key_of

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.parameters import Parameter
 from hypergrid.core.units import parse_number
-from hypergrid.interpolation.points.points import Floats
+from hypergrid.interpolation.points import Floats
 
 Kind = Literal["lapse_rate", "profile", "fixed", "auto"]
 

@@ -15,8 +15,7 @@ import scipy  # submodules load on first use: most queries need none
 
 from hypergrid.core.pacing import give_way
 from hypergrid.interpolation.kernels.tiled_cholesky import multiply
-from hypergrid.interpolation.points.distance import separations
-from hypergrid.interpolation.points.points import Floats, Targets
+from hypergrid.interpolation.points import Floats, Targets, separations
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.uncertainty.mean_variance import Combination, Correlation, combine
 from hypergrid.interpolation.variograms.variogram import Variogram

@@ -10,8 +10,7 @@ from typing import Final
 import numpy as np
 
 from hypergrid.core.errors import InvalidQuery, TooLarge
-from hypergrid.interpolation.points.distance import number_places, separations
-from hypergrid.interpolation.points.points import Floats, Targets
+from hypergrid.interpolation.points import Floats, Targets, number_places, separations
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.uncertainty.mean_variance import Correlation
 from hypergrid.interpolation.variograms.variogram import Variogram

@@ -8,9 +8,8 @@ import numpy as np
 
 from hypergrid.core.errors import HyperGridError
 from hypergrid.interpolation.methods.registry import METHODS
-from hypergrid.interpolation.points.samples import Samples
-from hypergrid.interpolation.validation.cross_validate import By, CrossValidation, cross_validate
-from hypergrid.interpolation.validation.scores import Score, score
+from hypergrid.interpolation.points import Samples
+from hypergrid.interpolation.validation.cross_validate import By, CrossValidation, Score, cross_validate, score
 from hypergrid.interpolation.variograms.variogram import Variogram
 
 Candidates = Mapping[str, tuple[str, Mapping[str, object]]]

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.pacing import give_way
-from hypergrid.interpolation.points.distance import COINCIDENT_M, refuse_sphere, separations
-from hypergrid.interpolation.points.points import Floats
+from hypergrid.interpolation.points import COINCIDENT_M, Floats, refuse_sphere, separations
 from hypergrid.interpolation.variograms.variogram import Anisotropy
 
 ROWS_AT_ONCE = 1024

@@ -16,7 +16,7 @@ import scipy  # submodules load on first use: most queries need none
 from numpy.typing import ArrayLike
 
 from hypergrid.core.errors import InvalidQuery, NotFound
-from hypergrid.interpolation.points.points import Floats
+from hypergrid.interpolation.points import Floats
 from hypergrid.interpolation.variograms.empirical import Binning, EmpiricalVariogram, empirical_variogram
 from hypergrid.interpolation.variograms.models import MODELS
 from hypergrid.interpolation.variograms.variogram import Structure, Variogram

@@ -34,7 +34,7 @@ from dataclasses import replace
 from typing import Any, NoReturn, Protocol
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.interpolation.points.points import Floats
+from hypergrid.interpolation.points import Floats
 from hypergrid.interpolation.variograms.models import matern_factor
 from hypergrid.interpolation.variograms.variogram import Anisotropy, NuggetIs, Structure, Variogram
 

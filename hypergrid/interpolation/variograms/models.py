@@ -10,7 +10,7 @@ import numpy as np
 import scipy  # submodules load on first use: most queries need none
 
 from hypergrid.core.registry import Registry
-from hypergrid.interpolation.points.points import Floats
+from hypergrid.interpolation.points import Floats
 
 Shape = Callable[[Floats, float], Floats]
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.units import parse_number
-from hypergrid.interpolation.points.distance import are_on_sphere, separations
-from hypergrid.interpolation.points.points import Floats
+from hypergrid.interpolation.points import Floats, are_on_sphere, separations
 from hypergrid.interpolation.variograms.models import MODELS, Model
 
 

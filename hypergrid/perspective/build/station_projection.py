@@ -15,7 +15,7 @@ from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.geodesy import places_m
 from hypergrid.interpolation import Variogram
 from hypergrid.interpolation.methods.station_selection import far_limit_m, join_names
-from hypergrid.interpolation.points.distance import separations
+from hypergrid.interpolation.points import separations
 from hypergrid.perspective.tree import Interpolate
 from hypergrid.topology import Grid, Metres, Points, SeriesAxis
 

@@ -1,5 +1,7 @@
 """Base of an array in memory, the input of `hg.base`."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,11 +9,10 @@ from datetime import datetime
 from typing import Any, Final, get_args
 
 import numpy as np
-import pandas as pd
-import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, InvalidUnit, NotFound
+from hypergrid.core.lazy_libraries import pd, xr
 from hypergrid.core.readings import Series, Stamp, Statistic
 from hypergrid.core.times import FIRST_YEAR, LAST_YEAR, SECOND_NS, Window
 from hypergrid.core.tokens import token
@@ -73,7 +74,7 @@ class ArraySource:
             values[:, list(unread)] = np.nan
         return values
 
-    def select_series(self, select: Select) -> "ArraySource":
+    def select_series(self, select: Select) -> ArraySource:
         """Return the source restricted to the selected series.
 
         Raises

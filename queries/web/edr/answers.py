@@ -1,5 +1,7 @@
 """EDR answers in the requested format: CoverageJSON, GeoJSON, NetCDF, CSV; 204 without data."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -8,10 +10,10 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
-import xarray as xr
 from fastapi import Response
 
 from hypergrid.core.errors import TooLarge
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.formats.covjson import MEDIA_TYPE, make_collection, point_series, result_json, time_axis
 from hypergrid.formats.readings import make_coverages, make_parameters
 from hypergrid.formats.results import FORMATS, to_bytes

@@ -5,13 +5,13 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import anyio
-import xarray as xr
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
 from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.times import format_timestamp
 from hypergrid.formats.covjson import MEDIA_TYPE
 from hypergrid.topology.wkt import Region

@@ -6,16 +6,18 @@ and parameters of the surface. If the surface's cells are not those of an interp
 position gets the cell that contains it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import HyperGridError, TooLarge
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.times import format_instant
 from hypergrid.core.tokens import token
 from hypergrid.execution import make_plan

@@ -3,6 +3,8 @@
 Spooled files are cached while they fit, for clients that read a file in parts.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import tempfile
@@ -14,12 +16,12 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
-import xarray as xr
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from hypergrid.core.errors import HyperGridError
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.lru_cache import LruCache
 from hypergrid.core.times import SECOND_NS, Window, format_timestamp
 from hypergrid.formats.readings import ReadingsPiece, SelectedReadings

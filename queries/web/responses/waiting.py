@@ -1,5 +1,7 @@
 """Waiting for a query within a request, limited by a timeout and the client's connection."""
 
+from __future__ import annotations
+
 import asyncio
 import math
 import re
@@ -9,11 +11,11 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
-import xarray as xr
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime, NotFound
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.times import SECOND_NS, parse_duration
 from queries.jobs.job_history import Past
 from queries.jobs.records import Job

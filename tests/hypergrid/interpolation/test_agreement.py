@@ -21,7 +21,7 @@ from pykrige.uk import UniversalKriging
 from hypergrid.core.errors import InvalidQuery, SingularSystem
 from hypergrid.core.parameters import bind
 from hypergrid.interpolation import METHODS, Field, Variogram, variogram
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem

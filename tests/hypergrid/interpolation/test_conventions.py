@@ -13,7 +13,7 @@ from pykrige.ok import OrdinaryKriging
 from scipy.special import gamma, kv
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.variograms.interop import (

@@ -9,7 +9,7 @@ from pykrige.ok import OrdinaryKriging
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.geodesy import RADIUS_M, places_m
 from hypergrid.interpolation import METHODS, Stations, Targets, variogram
-from hypergrid.interpolation.points.distance import refuse_sphere, separations, straight_radius
+from hypergrid.interpolation.points import refuse_sphere, separations, straight_radius
 
 Floats = NDArray[np.float64]
 DEGREE_M = RADIUS_M * np.pi / 180.0

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 import hypergrid as hg
 from hypergrid.core.errors import SingularSystem
 from hypergrid.interpolation import variogram
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem

@@ -7,7 +7,7 @@ from hypergrid.core.errors import Cancelled, SingularSystem
 from hypergrid.core.geodesy import RADIUS_M
 from hypergrid.core.pacing import pace_work
 from hypergrid.interpolation.methods.conditioning import assess_conditioning
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.solvers import field as fields
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.factored import FactoredSystem

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hypergrid.interpolation.methods.fitted_variogram import NARROW, VariogramRequest, resolve_variogram
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.uncertainty.simulate import Simulator

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_info
 from hypergrid.core import blas
 from hypergrid.interpolation import variogram
 from hypergrid.interpolation.kernels import covariance, threads
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.solvers import field
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem

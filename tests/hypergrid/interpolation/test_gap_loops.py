@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hypergrid.interpolation.kernels.covariance import WORTH_COMPILED
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem

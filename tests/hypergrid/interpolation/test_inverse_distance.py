@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hypergrid.interpolation.methods.deterministic_methods import MASKS_AT_ONCE, InverseDistanceField
-from hypergrid.interpolation.points.points import Targets
+from hypergrid.interpolation.points import Targets
 
 Floats = NDArray[np.float64]
 

@@ -22,8 +22,7 @@ from hypergrid.interpolation.local import field as local
 from hypergrid.interpolation.local import numba_backend
 from hypergrid.interpolation.local.field import LocalField
 from hypergrid.interpolation.local.neighbourhood import NeighbourSelection
-from hypergrid.interpolation.points.distance import separations
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets, separations
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.system import KrigingSystem
 
@@ -162,7 +161,7 @@ import sys, numpy as np
 from hypergrid.interpolation import variogram
 from hypergrid.interpolation.local.field import LocalField
 from hypergrid.interpolation.local.neighbourhood import NeighbourSelection
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.solvers.system import KrigingSystem
 rng = np.random.default_rng(0)
 stations = Stations(rng.uniform(0, 1000, (23, 2)), tuple(map(str, range(23))))

@@ -10,7 +10,7 @@ from hypergrid.interpolation import Variogram, variogram
 from hypergrid.interpolation.local import field as local
 from hypergrid.interpolation.local.field import LocalField
 from hypergrid.interpolation.local.neighbourhood import NeighbourSelection
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem

@@ -9,8 +9,7 @@ from hypergrid.interpolation import variogram
 from hypergrid.interpolation.local import field as local
 from hypergrid.interpolation.local.field import LocalField
 from hypergrid.interpolation.local.neighbourhood import NeighbourSelection, find_morton_order
-from hypergrid.interpolation.points.distance import separations
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets, separations
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem

@@ -12,7 +12,7 @@ from hypergrid.interpolation.local.field import LocalField
 from hypergrid.interpolation.local.neighbourhood import Neighbourhood, NeighbourSelection, TargetChunk
 from hypergrid.interpolation.local.weights import held_bytes, projected_bytes
 from hypergrid.interpolation.methods.station_selection import replace_values
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.weight_cache import WEIGHTS, WeightCache

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery, InvalidUnit, NotFound
 from hypergrid.core.parameters import bind
 from hypergrid.interpolation import METHODS, NO_VARIOGRAM, Field, variogram
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 
 Floats = NDArray[np.float64]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.interpolation.points.samples import Samples
+from hypergrid.interpolation.points import Samples
 from hypergrid.interpolation.validation.cross_validate import bisect, spatial_folds, time_folds
 
 

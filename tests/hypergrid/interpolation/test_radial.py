@@ -7,7 +7,7 @@ from scipy.interpolate import RBFInterpolator
 
 from hypergrid.core.errors import InvalidQuery, SingularSystem
 from hypergrid.interpolation.methods.deterministic_methods import DEGREES, SCALED, RadialBasis, RadialField
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 
 Floats = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.interpolation import variogram
-from hypergrid.interpolation.points.points import Stations
+from hypergrid.interpolation.points import Stations
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.uncertainty.mean_variance import Correlation

@@ -13,7 +13,7 @@ from hypergrid.core.errors import SingularSystem
 from hypergrid.core.parameters import bind
 from hypergrid.interpolation import METHODS
 from hypergrid.interpolation.local import field as local
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.variograms.fit import fit_variogram
 
 RANDOM = np.random.default_rng(4)

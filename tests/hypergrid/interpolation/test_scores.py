@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from hypergrid.interpolation.validation.scores import Score, by_elevation, by_station, score
+from hypergrid.interpolation.validation.cross_validate import Score, by_elevation, by_station, score
 
 VALUES = np.array([[1.0, 2.0, np.nan], [3.0, 4.0, 5.0]])
 ESTIMATE = np.array([[2.0, 2.0, 9.0], [2.0, np.nan, 8.0]])

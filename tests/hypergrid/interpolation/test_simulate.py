@@ -7,7 +7,7 @@ from scipy import sparse
 
 from hypergrid.core.errors import InvalidQuery, TooLarge
 from hypergrid.interpolation import Variogram, variogram
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.uncertainty import simulate

@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.interpolation import Variogram, variogram
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem

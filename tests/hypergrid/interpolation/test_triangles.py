@@ -8,7 +8,7 @@ from scipy.spatial import Delaunay
 
 from hypergrid.core.errors import InvalidQuery, SingularSystem
 from hypergrid.interpolation.methods.deterministic_methods import TriangleField, _triangulate
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 
 Floats = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from hypergrid.interpolation import variogram
-from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.uncertainty import block_variance

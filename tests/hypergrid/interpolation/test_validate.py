@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.interpolation import METHODS, variogram
-from hypergrid.interpolation.points.samples import Samples
+from hypergrid.interpolation.points import Samples
 from hypergrid.interpolation.validation.compare import QUICK, compare_methods, list_candidates
 from hypergrid.interpolation.validation.cross_validate import cross_validate
 

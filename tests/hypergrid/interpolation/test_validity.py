@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.geodesy import places_m
 from hypergrid.interpolation import Variogram, variogram
-from hypergrid.interpolation.points.distance import separations
+from hypergrid.interpolation.points import separations
 from hypergrid.interpolation.variograms.variogram import check_validity, is_valid_on_sphere
 
 ALWAYS: list[dict[str, Any]] = [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hypergrid.core.errors import TooLarge
-from hypergrid.wo_join.memory.cost import (
+from hypergrid.wo_join.memory import (
     StreamParameters,
     admit,
     buffer_bounds,

@@ -15,7 +15,7 @@ import hypergrid as hg
 from hypergrid.archive import Archive
 from hypergrid.archive.durability.backup import MARKER, back_up, restore
 from hypergrid.core.errors import CannotBackUp, DamagedArchive
-from queries.backup.restored_state import secure_state
+from queries.backup_commands import secure_state
 from queries.jobs.job_history import Journal
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue

@@ -7,9 +7,20 @@ from typing import Annotated, Final
 
 import typer
 
+from hypergrid.archive.durability.backup import CLOSED
+from hypergrid.archive.state_backup import has_access_control
 from hypergrid.cli.console import show_json, show_message, show_stages
 from hypergrid.cli.options import JsonOption
 from hypergrid.core.settings import read_settings
+from queries.jobs.job_history import FILE as JOBS
+from queries.jobs.job_history import POST_AGAIN, Journal
+from queries.standing.repository import FILE as CATALOGUE
+from queries.standing.repository import FOLDER as STANDING
+from queries.standing.repository import StandingStore
+from queries.web.auth.access import AUDIT_FILE
+from queries.web.auth.keys import FILE as KEYS
+from queries.web.auth.keys import FOLDER as SERVER
+from queries.web.auth.keys import KeyStore
 
 
 def backup(
@@ -61,7 +72,6 @@ def restore(
 ) -> None:
     """Make an archive of a backup; every file is compared with its checksum. Keys come back revoked."""
     from hypergrid.archive.durability.backup import restore as run  # noqa: PLC0415 - other commands need none
-    from queries.backup.restored_state import secure_state  # noqa: PLC0415
 
     with show_stages(quiet=as_json) as on_progress:
         done = run(source, target, secure=secure_state, damaged=damaged, progress=on_progress)
@@ -81,3 +91,65 @@ def restore(
 
 COMMANDS: Final = (backup, restore)
 """Commands registered by the command line."""
+
+
+def secure_state(archive: Path, made: str) -> list[str]:
+    """Make the state of a restored archive safe to serve.
+
+    All keys are revoked but kept in the file, so access control stays on. Unfinished jobs are marked as failed.
+    Standing queries are paused and pending alerts cancelled.
+
+    Parameters
+    ----------
+    archive
+        Folder of the archive.
+    made
+        Instant of the backup.
+
+    Returns
+    -------
+    What was done, in sentences for the console.
+    """
+    why = f"restored from a backup of {made}"
+    steps = (
+        (archive / SERVER / KEYS, _revoke_keys),
+        (archive / SERVER / JOBS, _end_jobs),
+        # Pending alerts are cancelled because the server that was backed up may have sent them.
+        (archive / STANDING / CATALOGUE, _pause_standing),
+    )
+    notes = [step(path, why) for path, step in steps if path.exists()]
+    if has_access_control(archive / SERVER) and not (archive / SERVER / KEYS).exists():
+        notes.insert(0, CLOSED)
+    if (archive / SERVER / AUDIT_FILE).exists():
+        notes.append("audit log: as it was")
+    return notes
+
+
+def _revoke_keys(path: Path, why: str) -> str:
+    store = KeyStore(path)
+    try:
+        count = store.revoke_all(f"{why}; make new ones", now_ns=time.time_ns())
+        if store.exist:
+            store.require()
+        closed = "access control stays on, so make new ones: 'hypergrid keys create'" if store.exist else "none existed"
+    finally:
+        store.close()
+    return f"keys: {count} revoked; {closed}"
+
+
+def _end_jobs(path: Path, why: str) -> str:
+    journal = Journal(path, now_ns=time.time_ns(), reason=f"the archive was {why}; {POST_AGAIN}")
+    journal.close()
+    return f"jobs: {journal.lost} unfinished, now failed; post them again"
+
+
+def _pause_standing(path: Path, why: str) -> str:
+    store = StandingStore(path)
+    try:
+        paused, refused = store.suspend(why)
+    finally:
+        store.close()
+    return (
+        f"standing queries: {paused} paused, with their webhooks and mails ('hypergrid standing resume'); "
+        f"{refused} waiting alerts will not be sent"
+    )

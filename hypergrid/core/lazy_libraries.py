@@ -1,0 +1,28 @@
+"""Libraries that are imported on first use of one of their names.
+
+xarray and pandas take a third of the start-up of a server, whose first answers need neither.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+__all__ = ["pd", "xr"]
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+else:
+
+    class _Library:
+        """A library's public names; the import system lets one thread import it, and the others wait."""
+
+        # `importlib.util.LazyLoader` would do, but in Python 3.11 two threads can both begin to load its module.
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def __getattr__(self, name: str) -> object:
+            value = getattr(importlib.import_module(self._name), name)
+            setattr(self, name, value)
+            return value
+
+    pd, xr = _Library("pandas"), _Library("xarray")

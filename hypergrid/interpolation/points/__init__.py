@@ -1,1 +1,0 @@
-"""Stations and targets, and the distances between them."""

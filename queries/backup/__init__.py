@@ -1,1 +1,0 @@
-"""Backup and restoration of archives together with the server's state."""
