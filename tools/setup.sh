@@ -38,7 +38,7 @@ fi
 
 if [ -n "$uv" ]; then
     # What builds a source distribution is locked too.
-    "$uv" pip sync --python "$python" --require-hashes --build-constraint requirements.lock requirements.lock
+    "$uv" pip sync --python "$python" --compile-bytecode --require-hashes --build-constraint requirements.lock requirements.lock
     "$uv" pip install --quiet --python "$python" --no-deps --no-build-isolation --offline --editable .
 else
     # pip builds source distributions with what is installed: so the locked builder comes first.
@@ -47,3 +47,6 @@ else
     "$python" -m pip install --require-hashes --no-build-isolation -r requirements.lock
     "$python" -m pip install --quiet --no-deps --no-build-isolation --no-index --editable .
 fi
+
+# Where the environment forbids Python to write bytecode, each start would compile all that it imports, for a second or two.
+"$python" -m compileall -q hypergrid ingest queries station_data viz
