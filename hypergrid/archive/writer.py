@@ -378,11 +378,9 @@ class Writer:
         return removed
 
     def rejects(self, rejects: Iterable[Reject]) -> None:
-        """Append to the table of rejects."""
         self._rejects += self._count(self._root.add_rejects(list(rejects)))
 
     def files(self, files: Iterable[FileEntry]) -> None:
-        """Append to the ledger of files."""
         added = list(files)
         self._files += added
         self._count(len(added))

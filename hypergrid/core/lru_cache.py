@@ -41,7 +41,6 @@ class LruCache(Generic[Key, Held]):
 
     @property
     def allowed_bytes(self) -> int:
-        """Memory budget [bytes]."""
         return self._allowed_bytes or 0
 
     def peek(self, key: Key) -> Held | None:
@@ -67,7 +66,6 @@ class LruCache(Generic[Key, Held]):
                 self._evictions += 1
 
     def drop(self, key: Key) -> None:
-        """Remove a value, if it is cached."""
         with self._lock:
             self._held_bytes -= self._entries.pop(key, (None, 0))[1]
 

@@ -49,7 +49,6 @@ class MovedModules(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec of a moved module; None for all others."""
         moved = MOVED.get(fullname)
         return None if moved is None else importlib.machinery.ModuleSpec(fullname, _Loader(moved))
 

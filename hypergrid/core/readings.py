@@ -105,7 +105,6 @@ class Readings:
         )
 
     def select_window(self, window: Window) -> "Readings":
-        """Return the readings with stamps in a window."""
         return self.take_rows(window.holds(self.time_ns))
 
     def sort_rows(self) -> "Readings":

@@ -77,7 +77,6 @@ class _RecordField(NamedTuple):
 
 @cache
 def _fields(record: type) -> tuple[_RecordField, ...]:
-    """Return a record's fields with their token names, and whether a default value is omitted."""
     return tuple(
         _RecordField(
             field.name,

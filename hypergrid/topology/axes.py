@@ -145,7 +145,6 @@ class Instants:
         return int(self.times_ns[-1]) + 1
 
     def part(self, first: int, stop: int) -> "Instants":
-        """Return the instants from `first` up to, not including, `stop`."""
         return Instants(self.name, self.times_ns[first:stop], self.interval_ns)
 
 

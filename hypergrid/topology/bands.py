@@ -42,7 +42,6 @@ class Bands:
         return (self.z,)
 
     def replace_axes(self, axes: Sequence[Levels]) -> "Bands":
-        """Return some of the bands over the same source."""
         return replace(self, z=axes[0], clipped_from=self.clipped_from or self.z)
 
     def token(self) -> str:

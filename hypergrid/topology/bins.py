@@ -100,7 +100,6 @@ class Bins:
         return np.stack([self.starts, self.ends], axis=1) / PER_UNIT[self.quantum]
 
     def part(self, first: int, stop: int) -> "Bins":
-        """Return the cells from `first` up to, not including, `stop`."""
         return replace(self, starts=self.starts[first:stop], ends=self.ends[first:stop])
 
     def describe(self) -> str:

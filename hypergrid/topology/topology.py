@@ -126,7 +126,6 @@ class Topology:
         return self.time.count * self.space.count
 
     def token(self) -> str:
-        """Content token; equal for equal cells."""
         return self._token
 
     @cached_property

@@ -51,7 +51,6 @@ class Slices:
 
     @property
     def count(self) -> int:
-        """Number of slices."""
         return STOP_NS // self.length_ns - FIRST_NS // self.length_ns + 1
 
     @property
@@ -103,11 +102,9 @@ class Tile:
 
     @property
     def nbytes(self) -> int:
-        """Size of the arrays [bytes]."""
         return sum(array.nbytes for array in (self.value, self.flag, self.offset_ns, self.delay_ns, self.tests))
 
     def copy_block(self, rows: slice, columns: slice) -> "Tile":
-        """Copy a part of the block."""
         return Tile(
             self.value[rows, columns].copy(),
             self.flag[rows, columns].copy(),
@@ -174,7 +171,6 @@ class CellArrays:
 
     @property
     def has_tests(self) -> bool:
-        """Whether a test set a flag."""
         return TESTS in self._arrays
 
     def read(self, rows: slice, columns: slice, *, tests: bool = True) -> Tile:
@@ -205,7 +201,6 @@ class CellArrays:
         return read_blocks([self._arrays["flag"]], rows, columns)[0]
 
     def read_judgements(self, rows: slice, columns: slice) -> "Judgements":
-        """Read the flags and test bits of a block."""
         if not self.has_tests:
             flag = self.read_flags(rows, columns)
             return Judgements(flag, np.zeros(flag.shape, np.uint16))

@@ -85,7 +85,6 @@ class Layers(Mapping[str, Layer]):
         return name in self.entries
 
     def get(self, name: str, default: Layer | None = None) -> Layer | None:  # type: ignore[override]
-        """Return the layer, or `default` if missing."""
         return self[name] if name in self else default
 
     def __iter__(self) -> Iterator[str]:
@@ -99,13 +98,11 @@ class Layers(Mapping[str, Layer]):
 
 
 def make_unknown_layer(name: object, existing: Mapping[str, Any]) -> NotFound:
-    """Return the error for a layer name that an archive does not have."""
     not_found = NotFound.among("layer", name, existing)
     return NotFound(f"{not_found}; add one with 'hypergrid layers add FILE --archive DIR --name {name}'")
 
 
 def read_entries(root: zarr.Group) -> dict[str, LayerEntry]:
-    """Return the entries of the layers, by name."""
     stored: Any = root.attrs.get(GROUP, {})
     names = [field.name for field in fields(LayerEntry)]
     return {key: LayerEntry(**{name: content[name] for name in names}) for key, content in stored.items()}

@@ -43,7 +43,6 @@ def decode_variable(content: Json) -> Variable:
 
 
 def encode_series(series: Sequence[Series]) -> Json:
-    """Encode series as one JSON list per property."""
     # Shorter than a list of records, which repeats the field names for every series.
     return {name: [getattr(sensor_series, name) for sensor_series in series] for name in _SERIES_FIELDS}
 
@@ -237,13 +236,11 @@ class ChangeSet:
         self.add_all(len(slices), unique_numbers(slices), unique_numbers(series))
 
     def add_all(self, readings: int, slices: NDArray[np.int64], series: NDArray[np.int64] | NDArray[np.int32]) -> None:
-        """Add a number of readings that lie in the given slices and series."""
         self.readings += readings
         self.slices = np.union1d(self.slices, slices)
         self.series = np.union1d(self.series, series)
 
     def to_record(self, slices: Slices) -> Json:
-        """Encode for a commit's metadata."""
         runs = [[slices.start_ns(first), slices.start_ns(last)] for first, last in _make_runs(self.slices)]
         return {"readings": self.readings, "runs": runs, "series": [list(run) for run in _make_runs(self.series)]}
 
@@ -280,7 +277,6 @@ def read_snapshot(info: icechunk.SnapshotInfo) -> Snapshot | None:
 
 
 def _sort_content(content: Any) -> Any:  # noqa: ANN401 - as of JSON
-    """Sort metadata by key."""
     # Icechunk returns the keys in an order that differs between processes.
     return {key: _sort_content(content[key]) for key in sorted(content)} if isinstance(content, Mapping) else content
 

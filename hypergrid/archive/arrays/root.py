@@ -127,11 +127,9 @@ class Root:
         append_rows([self._encode_rows(name, added) for name, added in (*rows.items(), (SPARE, lines))])
 
     def rejects(self) -> list[Reject]:
-        """Return all rejects, in commit order."""
         return [Reject(*row) for row in self.read_rows("rejects")]
 
     def files(self) -> list[FileEntry]:
-        """Return all files, in commit order."""
         return [FileEntry(*row) for row in self.read_rows("files")]
 
     def has_batch(self, batch: str) -> bool:
@@ -152,12 +150,10 @@ class Root:
         return list(zip(*columns, strict=True))
 
     def replace_table(self, name: str, rows: Sequence[Row]) -> None:
-        """Replace a damaged table by one with the given rows."""
         self._create_anew(name, self._open_table(name).columns, rows)
 
     @property
     def stored_tables(self) -> tuple[str, ...]:
-        """Names of the stored tables, including the spare if present."""
         return (*TABLES, SPARE) if SPARE in self._tables or SPARE in self.group else TABLES
 
     def read_spare(self, name: str) -> list[Row]:
@@ -171,7 +167,6 @@ class Root:
         return [tuple(row) for table, *row in lines if table == name]
 
     def renew_spare(self) -> None:
-        """Rewrite the spare from the tables."""
         lines = [(_format_line(name, row),) for name in SPARED for row in self.read_rows(name)]
         self._create_anew(SPARE, {_LINE: "text"}, lines)
 
@@ -187,7 +182,6 @@ class Root:
         return table, dict(zip(table.columns, zip(*rows, strict=True), strict=True))
 
     def is_spare_complete(self) -> bool:
-        """Return whether the spare exists and has as many rows as its tables."""
         return SPARE in self.stored_tables and self.count_rows(SPARE) == sum(map(self.count_rows, SPARED))
 
     def _can_append_to_spare(self) -> bool:

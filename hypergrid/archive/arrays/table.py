@@ -81,14 +81,12 @@ class ColumnTable:
         return read_blocks([self._arrays[name] for name in names], rows)
 
     def read_text(self, name: str) -> list[str]:
-        """Decode a text column."""
         content, stops = self.read(name, name + _END)
         text, ends = content.tobytes(), stops.tolist()
         starts = [0, *ends][: len(ends)]
         return [text[start:end].decode(errors="surrogatepass") for start, end in zip(starts, ends, strict=True)]
 
     def set_values(self, name: str, rows: NDArray[np.intp], values: ArrayLike) -> None:
-        """Set a numeric column in the given rows."""
         array = self._get_array(name)
         with name_damaged_chunks([array]):
             array.set_orthogonal_selection((rows,), values)

@@ -82,7 +82,6 @@ class VariableGroup:
 
     @classmethod
     def create(cls, root: zarr.Group, variable: Variable, *, slices: Slices) -> "VariableGroup":
-        """Create the group of a new variable."""
         group = root.require_group(GROUP).create_group(node_name(variable.name))
         create_cells(group, slices=slices.count, unit=variable.unit)
         ColumnTable.create(group, _SIDE, columns=_SIDE_COLUMNS)
@@ -92,7 +91,6 @@ class VariableGroup:
 
     @classmethod
     def load(cls, root: zarr.Group, name: str) -> "VariableGroup":
-        """Load the group of an existing variable."""
         group = root[f"{GROUP}/{node_name(name)}"]
         assert isinstance(group, zarr.Group)
         content: dict[str, Any] = group.attrs.asdict()
@@ -139,7 +137,6 @@ class VariableGroup:
             del self._nodes
 
     def save(self) -> None:
-        """Write the state into the group's attributes."""
         content: Json = {
             "variable": encode_variable(self.variable),
             "series": encode_series(self.series),
@@ -269,7 +266,6 @@ _NO_SPANS: Final = np.empty((0, 2), np.int64)
 
 
 def join_extents(known: Extent | None, other: Extent) -> Extent:
-    """Return the smallest extent that includes both."""
     return other if known is None else (min(known[0], other[0]), max(known[1], other[1]))
 
 

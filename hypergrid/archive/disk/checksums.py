@@ -73,7 +73,6 @@ class FileChecksum:
 
 
 def compute_sum(folder: Path, name: str) -> FileChecksum:
-    """Compute the checksum of a file below a folder."""
     return FileChecksum(name, *checksum_of_file(folder / name))
 
 
@@ -195,6 +194,5 @@ def _swap_file(path: Path, text: str, *, durable: bool = False) -> None:
 
 
 def damage_error(path: Path, what: str) -> DamagedArchive:
-    """Return the error for a damaged file of an archive."""
     archive = next((folder for folder in path.parents if (folder / FOLDER).is_dir()), path.parent)
     return DamagedArchive(f"{path} {what}; 'hypergrid check {archive} --repair' mends what can be mended")

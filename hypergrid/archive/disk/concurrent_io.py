@@ -81,7 +81,6 @@ def list_stored_chunks(array: zarr.Array[Any]) -> list[tuple[int, ...]]:
 
 
 def open_nodes(group: zarr.Group, paths: Sequence[str]) -> list[zarr.Group | zarr.Array[Any]]:
-    """Open the nodes at some paths below a group."""
     mode: AccessModeLiteral = "r" if group.store.read_only else "r+"
     whole = [f"{group.path}/{path}" for path in paths]
     opened_nodes = _run_concurrently(

@@ -39,7 +39,6 @@ READABLE: Final = (2, VERSION)
 
 
 def describe_readable_layouts() -> str:
-    """Describe the readable layouts for messages."""
     return f"the layouts {' and '.join(map(str, READABLE))}"
 
 
@@ -179,7 +178,6 @@ def create_folder(path: Path, identity: Identity, *, build: Callable[[Path], Non
 
 
 def write_identity(path: Path, identity: Identity) -> None:
-    """Write the marker of an archive and its copy."""
     marker = make_marker(identity)
     write_checked(path / MARKER, marker)
     if identity.store is None:
@@ -213,7 +211,6 @@ def restore_marker(path: Path) -> None:
 
 
 def make_marker(identity: Identity) -> dict[str, Any]:
-    """Return the content of a marker."""
     marker = {key: value for key, value in asdict(identity).items() if value is not None}
     return {**marker, "program": PROGRAM}
 

@@ -36,7 +36,6 @@ def _blocks(stream: BinaryIO, size_bytes: int) -> Iterator[bytes]:
 
 
 def copy_path(raw: Path, sha256: str) -> Path:
-    """Return the path of the raw copy of a content."""
     return raw / sha256[:2] / f"{sha256}.zst"
 
 

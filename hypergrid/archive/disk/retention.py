@@ -225,5 +225,4 @@ def _select_cited_by_hand(tags: Set[str]) -> set[str]:
 
 
 def _select_cited_by_results(tags: Set[str]) -> dict[str, str]:
-    """Return the tags of snapshots cited by results, by snapshot."""
     return {tag.split(".")[1]: tag for tag in tags if tag.startswith(_RESULT)}

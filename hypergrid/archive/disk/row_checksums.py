@@ -169,7 +169,6 @@ def _find_file(db: sqlite3.Connection) -> str:
 
 
 def list_tables(db: sqlite3.Connection) -> list[str]:
-    """List the tables of a file, without SQLite's own."""
     rows = db.execute("PRAGMA main.table_list").fetchall()
     return sorted(name for schema, name, *_ in rows if schema == "main" and not name.startswith("sqlite_"))
 

@@ -284,7 +284,6 @@ class SnapshotChecksums:
 
     @staticmethod
     def is_log(file_sum: FileChecksum) -> bool:
-        """Return whether a file is a transaction log, which is never read."""
         return file_sum.name.startswith(_LOG)
 
     def iterate_known(self) -> Iterator[FileChecksum]:
@@ -302,7 +301,6 @@ class SnapshotChecksums:
         return sorted(self.folder.glob(f"{_BARE}*"))
 
     def is_whole(self, chunk: Path) -> bool:
-        """Return whether the file of a chunk is intact."""
         return self.holds(f"chunks/{chunk.name}", chunk.read_bytes())
 
     def holds(self, name: str, data: bytes) -> bool:
@@ -410,7 +408,6 @@ class SnapshotChecksums:
                 write_sums(path, [new if file_sum == old else file_sum for file_sum in sums])
 
     def list_snapshot_files(self) -> list[Path]:
-        """Return the checksum files of all snapshots."""
         # Only these are named by an Icechunk id, in upper case.
         return sorted(path for path in self.folder.iterdir() if path.name.isalnum() and path.name.isupper())
 
@@ -467,7 +464,6 @@ class OpenedRepository:
 
     @cached_property
     def storage(self) -> Storage:
-        """Location of the repository."""
         return open_storage(self.path, self.identity.store)
 
     @cached_property

@@ -85,7 +85,6 @@ class S3Store:
     """Whether the server supports conditional writes (If-Match, If-None-Match)."""
 
     def __post_init__(self) -> None:
-        """Validate the fields."""
         if not _BUCKET.fullmatch(self.bucket):
             raise InvalidDeployment(
                 f"bucket needs 3 to 63 of a-z, 0-9, '.' and '-'; got {self.bucket!r}; write s3://BUCKET/PREFIX"
@@ -197,7 +196,6 @@ class LocalStorage:
 
     @property
     def store(self) -> Path:
-        """Folder of the repository."""
         return self.folder / STORE
 
     def count_snapshots(self) -> int:
@@ -376,5 +374,4 @@ def _find_row(reason: str) -> tuple[tuple[str, ...], str, str] | None:
 
 
 def open_storage(folder: Path, store: S3Store | None) -> Storage:
-    """Return the storage of the archive in a folder: its store, or the folder."""
     return LocalStorage(folder) if store is None else S3Storage(store)

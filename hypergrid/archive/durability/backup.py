@@ -544,7 +544,6 @@ class _BackupRun:
 
 
 def _is_nested(folder: Path, other: Path) -> bool:
-    """Return whether two folders are equal or one contains the other."""
     return folder == other or other in folder.parents or folder in other.parents
 
 

@@ -46,7 +46,6 @@ class Hole:
 
     @property
     def knows_arrivals(self) -> bool:
-        """Whether the arrivals are readable."""
         return "delay_ns" in self.known
 
     def mark_filled(self) -> NDArray[np.bool_] | None:
@@ -179,7 +178,6 @@ class LostReadings:
     """Number of readings; None if unknown."""
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to JSON, with times as text."""
         series = {"variable": self.variable, "station": self.station, "source": self.source}
         return {
             **series,
@@ -281,7 +279,6 @@ def _layer_is_whole(root: Root, name: str) -> bool:
 
 
 def is_whole_table(root: Root, name: str) -> bool:
-    """Return whether a table is fully readable."""
     return _find_unreadable_rows([array for _, array in _open_group(root.group, name).arrays()]) is None
 
 

@@ -79,7 +79,6 @@ class LayoutUpgrade:
 
     @property
     def changed(self) -> bool:
-        """Whether an upgrade was needed."""
         return self.layout_before != self.layout
 
 
@@ -259,7 +258,6 @@ def _iterate_groups(root: zarr.Group) -> Iterator[str]:
 
 
 def _iterate_arrays(root: zarr.Group, path: str) -> Iterator[zarr.Array[Any]]:
-    """Yield the arrays below a path."""
     group = root[path]
     assert isinstance(group, zarr.Group)
     for _, node in group.members(max_depth=None):

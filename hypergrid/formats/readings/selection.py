@@ -121,7 +121,6 @@ class SelectedReadings:
 
     @property
     def stations(self) -> Mapping[str, Station]:
-        """Stations of the selected series, by id."""
         names = dict.fromkeys(station for kind in self.kinds for station in kind.stations)
         return {name: self.archive.stations[name] for name in names if name in self.archive.stations}
 
