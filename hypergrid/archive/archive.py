@@ -27,7 +27,7 @@ from hypergrid.archive.arrays.reader import (
     read,
     split_known,
 )
-from hypergrid.archive.arrays.records import FileEntry, Reject, Snapshot, commit_metadata, decode_station, read_snapshot
+from hypergrid.archive.arrays.records import FileEntry, Reject, Snapshot, decode_station, read_snapshot
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.variable_group import Extent, VariableGroup
 from hypergrid.archive.disk.folder import Identity, create_folder, read_identity, remove_folder, synchronise
@@ -88,6 +88,8 @@ class Archive:
         Location of the repository, for code that opens it directly.
     sums
         Checksums of the snapshots; None if the values are in a store or the layout has none.
+    slices
+        Numbering of the slices, for code that knows the layout.
     as_of_ns
         Read only what had arrived by this instant [ns since 1970 UTC]; None reads everything (`as_of`).
     """
@@ -105,7 +107,7 @@ class Archive:
         self.name, self.slice_s = opened.identity.name, opened.identity.slice_ns / 1e9
         self.layout, self.store = opened.identity.version, opened.identity.store
         self.snapshot, self.as_of_ns = snapshot, as_of_ns
-        self._slices = Slices(opened.identity.slice_ns)
+        self.slices = Slices(opened.identity.slice_ns)
         self._groups: dict[str, VariableGroup] = {}
         self._extents: dict[str, Extent | None] = {}
 
@@ -171,7 +173,7 @@ class Archive:
             session = repository.writable_session(BRANCH)
             root = Root.create(zarr.create_group(session.store))
             Writer(root.group, slices=Slices(identity.slice_ns), batch="").variables(declared)
-            metadata = commit_metadata(now_ns, {"batch": "", "slices": {}, "counts": {}})
+            metadata: dict[str, object] = {"time_ns": int(now_ns), "batch": "", "slices": {}, "counts": {}}
             commit_session(open_sums(building, identity), repository, session, BRANCH, "created", metadata)
             (building / LOCK).touch()
 
@@ -222,10 +224,8 @@ class Archive:
         # The history also contains Icechunk's own first snapshot, which is not one of an archive.
         is_there = any(info.id == snapshot and read_snapshot(info) is not None for info in infos)
         if not is_there and snapshot not in archive.cited:
-            existing = [info.id for info in archive.snapshots]
-            raise NotFound(
-                f"{NotFound.among('snapshot', snapshot, existing)}; older ones expired unless they were cited"
-            )
+            unknown = NotFound.among("snapshot", snapshot, (info.id for info in archive.snapshots))
+            raise NotFound(f"{unknown}; older ones expired unless they were cited")
         return archive.at_snapshot(str(snapshot))
 
     def as_of(self, time_ns: int | None) -> "Archive":
@@ -235,9 +235,7 @@ class Archive:
         stored without an arrival are those of the snapshot: flags that tests set later, stations, layers, series, files
         and rejects (`hypergrid.archive.arrays.reader`).
         """
-        if time_ns == self.as_of_ns:
-            return self
-        return self._reopen(self.snapshot, time_ns)
+        return self if time_ns == self.as_of_ns else self._reopen(self.snapshot, time_ns)
 
     def latest(self) -> "Archive":
         """Return the archive at its newest snapshot, or this object if it is already there.
@@ -264,7 +262,7 @@ class Archive:
     @cached_property
     def variables(self) -> Mapping[str, Variable]:
         """Variables by name, in order of declaration."""
-        return MappingProxyType({name: self.variable(name) for name in self._root.variables})
+        return MappingProxyType({name: self.variable(name) for name in self.root.variables})
 
     def variable(self, name: str) -> Variable:
         """Return one variable; in an archive of many variables much faster than `variables`.
@@ -279,12 +277,12 @@ class Archive:
     @cached_property
     def stations(self) -> Mapping[str, Station]:
         """Stations by id, each with its position history."""
-        return MappingProxyType({key: decode_station(content) for key, content in self._root.stations.items()})
+        return MappingProxyType({key: decode_station(content) for key, content in self.root.stations.items()})
 
     @cached_property
     def layers(self) -> Layers:
         """Layers by name; each is read on first access and cached in this object."""
-        return Layers(self._root.group, self._translate_errors)
+        return Layers(self.root.group, self._translate_errors)
 
     @cached_property
     def snapshots(self) -> Sequence[Snapshot]:
@@ -365,7 +363,7 @@ class Archive:
             There is no such variable.
         """
         extent = self._get_extent(variable)
-        return Window(self._slices.start_ns(extent[0]), self._slices.start_ns(extent[1] + 1)) if extent else None
+        return Window(self.slices.start_ns(extent[0]), self.slices.start_ns(extent[1] + 1)) if extent else None
 
     def spans(self, variable: str, maximum: int) -> Iterator[Window]:
         """Yield, in order, windows that cover all readings of a variable.
@@ -380,7 +378,7 @@ class Archive:
         group, extent = self._get_group(variable), self._get_extent(variable)
         if extent is not None:
             for rows in iterate_bands(group, extent[0], extent[1] + 1, maximum):
-                yield Window(self._slices.start_ns(rows.start), self._slices.start_ns(rows.stop))
+                yield Window(self.slices.start_ns(rows.start), self.slices.start_ns(rows.stop))
 
     def read(
         self,
@@ -417,15 +415,15 @@ class Archive:
         with self._translate_errors():
             source = self._get_group(variable)
             if self.as_of_ns is None:
-                return read_some(source, self._slices, superseded=superseded)
-            current, replaced = (read_some(source, self._slices, superseded=before) for before in (False, True))
+                return read_some(source, self.slices, superseded=superseded)
+            current, replaced = (read_some(source, self.slices, superseded=before) for before in (False, True))
             return split_known(current, replaced, self.as_of_ns)[superseded]
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
         """Translate store errors into `DamagedArchive` or `NotFound`, with a cause and a remedy."""
         try:
-            with name_damaged_chunks(self.path, lambda: (self._root, self._slices)):
+            with name_damaged_chunks(self.path, lambda: (self.root, self.slices)):
                 yield
         except icechunk.IcechunkError as error:
             # Missing data of a snapshot that still exists are damage; otherwise it expired during the read.
@@ -442,7 +440,7 @@ class Archive:
     @property
     def quality(self) -> Mapping[str, object]:
         """Parameters of the tests that set the flags (`Writer.quality`); empty if none ran."""
-        return MappingProxyType(self._root.quality)
+        return MappingProxyType(self.root.quality)
 
     def readings(self, variable: str) -> int:
         """Return the number of readings of a variable, without superseded ones.
@@ -453,7 +451,7 @@ class Archive:
             There is no such variable.
         """
         group = self._get_group(variable)
-        return group.readings if self.as_of_ns is None else count_as_of(group, self._slices, self.as_of_ns)["readings"]
+        return group.readings if self.as_of_ns is None else count_as_of(group, self.slices, self.as_of_ns)["readings"]
 
     def count_at_least(
         self,
@@ -489,27 +487,27 @@ class Archive:
             return 0
         with self._translate_errors():
             group = self._get_group(variable)
-            return count_cells(group, self._slices, window=window, series=series, flags=flags, maximum=maximum)
+            return count_cells(group, self.slices, window=window, series=series, flags=flags, maximum=maximum)
 
     def rejects(self) -> list[Reject]:
         """Return the rejects in commit order."""
         with self._translate_errors():
-            return self._root.rejects()
+            return self.root.rejects()
 
     def files(self) -> list[FileEntry]:
         """Return the ingested files in commit order."""
         with self._translate_errors():
-            return self._root.files()
+            return self.root.files()
 
     @property
     def described_by(self) -> Mapping[str, str]:
         """Names, by SHA-256, of raw copies that describe how to read others, oldest first."""
-        return MappingProxyType(self._root.described_by)
+        return MappingProxyType(self.root.described_by)
 
     @property
     def streams(self) -> Mapping[str, Mapping[str, object]]:
         """Latest recorded state of each stream that wrote into the archive, by its id."""
-        return MappingProxyType(self._root.streams)
+        return MappingProxyType(self.root.streams)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Count the content of each variable.
@@ -519,7 +517,7 @@ class Archive:
         slices with a reading, counted from the flags on each call.
         """
         with self._translate_errors():
-            return {name: self._count_group(self._get_group(name)) for name in self._root.variables}
+            return {name: self._count_group(self._get_group(name)) for name in self.root.variables}
 
     @contextmanager
     def commit(
@@ -556,19 +554,18 @@ class Archive:
                 # An expiry that was killed left checksums to be updated.
                 self.sums.settle()
                 self.sums.verify(session.snapshot_id)
-            with name_damaged_chunks(self.path, lambda: (self._root, self._slices)):
+            with name_damaged_chunks(self.path, lambda: (self.root, self.slices)):
                 root = zarr.open_group(session.store, mode="r+")
                 prepared = prepare(Root(root))
-                writer = Writer(root, slices=self._slices, batch=batch)
+                writer = Writer(root, slices=self.slices, batch=batch)
                 writer.changed |= prepared
             writer.parent = session.snapshot_id
-            with name_damaged_chunks(self.path, lambda: (self._root, self._slices)):
+            with name_damaged_chunks(self.path, lambda: (self.root, self.slices)):
                 yield writer
                 metadata = writer.finish()
             if metadata is not None:
-                snapshot_metadata = commit_metadata(now_ns, metadata)
                 writer.snapshot = commit_session(
-                    self.sums, self._repository, session, BRANCH, message, snapshot_metadata
+                    self.sums, self._repository, session, BRANCH, message, {"time_ns": int(now_ns), **metadata}
                 )
                 self._maintain_if_due()
 
@@ -582,16 +579,6 @@ class Archive:
                 self._maintain(self._care)
             except (icechunk.IcechunkError, OSError, HyperGridError) as error:
                 note_failure(self.path, self.storage, error)
-
-    @property
-    def root(self) -> Root:
-        """Root group of the snapshot, for code that knows the layout."""
-        return self._root
-
-    @property
-    def slices(self) -> Slices:
-        """Numbering of the slices, for code that knows the layout."""
-        return self._slices
 
     def require_newest(self) -> None:
         """Raise `OldLayout` if the archive must be upgraded before it can be committed to."""
@@ -724,7 +711,7 @@ class Archive:
         if self.sums is not None:
             yield from check_files(self.path, progress)
         newest = self.latest().root
-        yield from examine(self.path, self._root, self._slices, newest=newest, deep=deep, progress=progress)
+        yield from examine(self.path, self.root, self.slices, newest=newest, deep=deep, progress=progress)
         if not whole_folder:
             return
         yield from check_state(self.path)
@@ -760,7 +747,8 @@ class Archive:
         return Archive(self._opened, snapshot, as_of_ns=as_of_ns, care=self._care)
 
     @cached_property
-    def _root(self) -> Root:
+    def root(self) -> Root:
+        """Root group of the snapshot, for code that knows the layout."""
         if self.sums is not None:
             self.sums.verify(self.snapshot)
         with self._translate_errors():
@@ -769,14 +757,14 @@ class Archive:
 
     def _get_group(self, variable: str) -> VariableGroup:
         if variable not in self._groups:
-            self._root.require_variable(variable)
-            self._groups[variable] = VariableGroup.load(self._root.group, variable)
+            self.root.require_variable(variable)
+            self._groups[variable] = VariableGroup.load(self.root.group, variable)
         return self._groups[variable]
 
     def _get_extent(self, variable: str) -> Extent | None:
         if variable not in self._extents:
             group = self._get_group(variable)
-            extent = group.extent if self.as_of_ns is None else find_extent(group, self._slices, self.as_of_ns)
+            extent = group.extent if self.as_of_ns is None else find_extent(group, self.slices, self.as_of_ns)
             self._extents[variable] = extent
         return self._extents[variable]
 
@@ -785,5 +773,5 @@ class Archive:
             counts = {"readings": group.readings, "missing": group.missing, "superseded": group.superseded}
             counts["slices"] = count_slices(group)
         else:
-            counts = count_as_of(group, self._slices, self.as_of_ns)
+            counts = count_as_of(group, self.slices, self.as_of_ns)
         return {"series": len(group.series), "values": counts["readings"] - counts["missing"], **counts}

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import icechunk
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from hypergrid.archive.arrays.cells import CHUNK_SERIES, CHUNK_SLICES, Slices, Tile
@@ -24,7 +23,7 @@ from hypergrid.archive.arrays.root import SPARED, Root
 from hypergrid.archive.arrays.variable_group import VariableGroup, are_within_spans
 from hypergrid.archive.disk.checksums import DEPLOYMENTS, find_damaged_copies, list_written_twice, read_checked
 from hypergrid.archive.disk.checksums import FOLDER as CHECKSUMS
-from hypergrid.archive.disk.concurrent_io import DamagedChunks, list_stored_chunks
+from hypergrid.archive.disk.concurrent_io import DamagedChunks, list_stored_chunks, open_array
 from hypergrid.archive.disk.folder import MARKER as ARCHIVE_MARKER
 from hypergrid.archive.disk.folder import SPARE, is_spare_whole
 from hypergrid.archive.disk.lock import is_free
@@ -181,8 +180,7 @@ class _VariableCheck:
         chosen = tile.take_cells(row, column)
         time_ns = slices.starts_ns(rows.start + row) + chosen.offset_ns
         yield from _check_flags(where, chosen.flag, chosen.value, chosen.tests, time_ns)
-        stray = int(np.count_nonzero(~filled & ~np.isnan(tile.value)))
-        if stray:
+        if stray := int(np.count_nonzero(~filled & ~np.isnan(tile.value))):
             yield Defect("flags", where, f"{stray:,} cells have a value and no flag", _AGAIN)
         outside = (chosen.offset_ns < 0) | (chosen.offset_ns >= slices.length_ns)
         if outside.any():
@@ -205,8 +203,7 @@ class _VariableCheck:
         extent = None if self.first is None else (self.first, self.last)
         if extent != group.extent:
             yield Defect("counts", self.name, f"says that slices {group.extent} hold readings; {extent} do", _AGAIN)
-        stray = int(np.count_nonzero(~side.seen))
-        if stray:
+        if stray := int(np.count_nonzero(~side.seen)):
             what = f"{stray:,} rows lie where no cells are said to be"
             yield Defect("times", f"side table of {self.name}", what, _AGAIN)
         columns = group.cells.shape[1]
@@ -215,9 +212,7 @@ class _VariableCheck:
 
     def check_unlisted(self) -> Iterator[Defect]:
         """Find stored chunks missing from the list of chunks in use, which are never read."""
-        flags = self.group.group["flag"]
-        assert isinstance(flags, zarr.Array)
-        stored = [first for first, _ in list_stored_chunks(flags)]
+        stored = [first for first, _ in list_stored_chunks(open_array(self.group.group, "flag"))]
         beyond = np.setdiff1d(stored, self.group.chunks)
         if len(beyond):
             what = f"{len(beyond)} stretches of {CHUNK_SLICES} slices are stored and not listed; nobody reads them"
@@ -343,14 +338,16 @@ def check_raw(folder: Path, root: Root, newest: Root, *, deep: bool, progress: P
     except Exception:  # `check_tables` reports the unreadable ledger
         return
     ledger = {entry.sha256: entry.name for entry in entries}
-    for sha256, name in ledger.items():
-        if sha256 not in there:
-            what = "the ledger has it, and the raw copy is gone"
-            yield Defect("lost", name, what, f"put the file with SHA-256 {sha256} in {RAW}/, packed by zstd")
-    for sha256, name in root.described_by.items():
-        if sha256 not in there:
-            what = "files were read as it says, and its raw copy is gone, so that none of them can be compared"
-            yield Defect("lost", name, what, f"put the file with SHA-256 {sha256} in {RAW}/, packed by zstd")
+    for wanted, what in (
+        (ledger, "the ledger has it, and the raw copy is gone"),
+        (
+            root.described_by,
+            "files were read as it says, and its raw copy is gone, so that none of them can be compared",
+        ),
+    ):
+        for sha256, name in wanted.items():
+            if sha256 not in there:
+                yield Defect("lost", name, what, f"put the file with SHA-256 {sha256} in {RAW}/, packed by zstd")
     for index, (sha256, path) in enumerate(there.items()):
         where = str(path.relative_to(folder))
         if sha256 not in ledger and sha256 not in known:
@@ -425,12 +422,13 @@ def describe_older_chunk(sums: SnapshotChecksums, chunk: str, folder: Path) -> s
 
 def check_left(folder: Path) -> Iterator[Defect]:
     """Find leftovers of runs that were killed; call only while no run is active."""
-    for path in sorted((folder / STAGING).glob("*/")):
-        what = "a run that was killed left its staging"
-        yield Defect("orphan", str(path.relative_to(folder)), what, "the next ingest removes it; or remove it")
-    for path in list_unfinished(folder / RAW):
-        what = "a run that was killed left half a copy"
-        yield Defect("orphan", str(path.relative_to(folder)), what, "the next ingest removes it; or remove it")
+    for left, what in (
+        (sorted((folder / STAGING).glob("*/")), "its staging"),
+        (list_unfinished(folder / RAW), "half a copy"),
+    ):
+        for path in left:
+            shown, remedy = str(path.relative_to(folder)), "the next ingest removes it; or remove it"
+            yield Defect("orphan", shown, f"a run that was killed left {what}", remedy)
 
 
 def check_store(repository: icechunk.Repository, where: str, *, grace_s: float) -> Iterator[Defect]:
@@ -456,5 +454,4 @@ def _unreadable_defect(where: str, error: Exception) -> Defect:
 
 
 def _shorten(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text[:200] or type(error).__name__
+    return " ".join(str(error).split())[:200] or type(error).__name__

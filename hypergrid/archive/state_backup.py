@@ -157,8 +157,9 @@ def _iterate_warnings(path: Path, copy: Path, shown: str) -> Iterator[str]:
 
 
 def _unreadable_error(path: Path, what: str) -> CannotBackUp:
-    message = f"{path} {what}; the former backup stays; restore the file from a copy, or leave --with-server away"
-    return CannotBackUp(message)
+    return CannotBackUp(
+        f"{path} {what}; the former backup stays; restore the file from a copy, or leave --with-server away"
+    )
 
 
 def _cut_last_line(copy: Path) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hypergrid.archive.arrays.records import Json, node_name
 from hypergrid.archive.arrays.table import CODECS
-from hypergrid.archive.disk.concurrent_io import read_blocks
+from hypergrid.archive.disk.concurrent_io import open_array, open_group, read_blocks
 from hypergrid.core.errors import InvalidLayer, NotFound
 from hypergrid.layers.layer import Layer
 
@@ -164,11 +164,6 @@ def _write_array(group: zarr.Group, name: str, values: NDArray[np.float64], dime
 
 
 def _load_layer(root: zarr.Group, name: str, entry: LayerEntry) -> Layer:
-    group = root[f"{GROUP}/{node_name(name)}"]
-    assert isinstance(group, zarr.Group)
-    arrays = {}
-    for key in _DIMENSIONS:
-        array = group[key]
-        assert isinstance(array, zarr.Array)
-        (arrays[key],) = read_blocks([array])
+    group = open_group(root, f"{GROUP}/{node_name(name)}")
+    arrays = {key: read_blocks([open_array(group, key)])[0] for key in _DIMENSIONS}
     return Layer(name, arrays["x"], arrays["y"], arrays["values"], entry.unit, description=entry.description)

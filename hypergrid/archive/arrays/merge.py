@@ -210,5 +210,4 @@ def _fill_cells(tile: Tile, readings: Readings, places: Placement) -> None:
 def _mark_same(
     value: NDArray[np.float64], flag: NDArray[np.uint8], other_value: NDArray[np.float64], other_flag: NDArray[np.uint8]
 ) -> NDArray[np.bool_]:
-    same: NDArray[np.bool_] = equal_values(value, other_value) & (flag == other_flag)
-    return same
+    return np.asarray(equal_values(value, other_value) & (flag == other_flag))

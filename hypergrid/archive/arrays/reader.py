@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.archive.arrays.cells import CHUNK_SERIES, CHUNK_SLICES, RUN_CHUNKS, Slices, split_consecutive
+from hypergrid.archive.arrays.merge import collapse
 from hypergrid.archive.arrays.records import node_name
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.table import CHUNK_ROWS
@@ -32,7 +33,7 @@ def read(
     """Return readings as specified by `Archive.read`."""
     wanted = _mask_series(source, series)
     side = source.side_readings(superseded=superseded, tests=tests, window=window)
-    parts = [side.take_rows(_mask_window(side.time_ns, window) & wanted[side.index])]
+    parts = [side.take_rows(wanted[side.index] & (window is None or window.holds(side.time_ns)))]
     if not superseded:
         parts += _read_cells(source, slices, window, wanted, tests=tests)
     return concatenate(parts).sort_rows()
@@ -91,10 +92,6 @@ def _mask_series(source: VariableGroup, series: NDArray[np.intp] | None) -> NDAr
     return wanted
 
 
-def _mask_window(time_ns: NDArray[np.int64], window: Window | None) -> NDArray[np.bool_]:
-    return np.ones(len(time_ns), np.bool_) if window is None else window.holds(time_ns)
-
-
 def _read_cells(
     source: VariableGroup, slices: Slices, window: Window | None, wanted: NDArray[np.bool_], *, tests: bool
 ) -> Iterator[Readings]:
@@ -106,7 +103,7 @@ def _read_cells(
         stop = min(stop, slices.position(window.stop_ns - 1) + 1)
     for rows, columns in _iterate_blocks(source, start, stop, wanted):
         readings = _read_block(source, slices, rows, columns, wanted, tests=tests)
-        yield readings if window is None else readings.take_rows(_mask_window(readings.time_ns, window))
+        yield readings if window is None else readings.select_window(window)
 
 
 def _iterate_blocks(
@@ -173,23 +170,10 @@ def split_known(current: Readings, superseded: Readings, as_of_ns: int) -> tuple
     latest = current.take_rows(current.arrival_ns <= as_of_ns)
     if not len(earlier):
         return latest.sort_rows(), earlier
-    # The sort is stable, so the versions of a reading are adjacent, oldest first.
-    versions = concatenate([earlier, latest]).sort_rows()
-    same_key = _mark_equal(versions.index) & _mark_equal(versions.time_ns)
-    nothing = np.isnan(versions.value)
-    same_value = _mark_equal(versions.value) | (nothing[1:] & nothing[:-1])
     # If the version between two equal ones had not arrived, the second would have been dropped as a duplicate.
-    repeats = same_key & same_value & _mark_equal(versions.flag)
-    if repeats.any():
-        versions = versions.take_rows(np.r_[True, ~repeats])
-        same_key = _mark_equal(versions.index) & _mark_equal(versions.time_ns)
-    is_last = np.r_[~same_key, True]
+    versions, _ = collapse(concatenate([earlier, latest]))
+    is_last = np.append(~versions.mark_repeats(), True)  # noqa: FBT003 - the last one has no next
     return versions.take_rows(is_last), versions.take_rows(~is_last)
-
-
-def _mark_equal(column: NDArray[np.generic]) -> NDArray[np.bool_]:
-    equal: NDArray[np.bool_] = column[1:] == column[:-1]
-    return equal
 
 
 def find_extent(source: VariableGroup, slices: Slices, as_of_ns: int) -> Extent | None:
@@ -293,8 +277,7 @@ def _times_of_rows(rows: slice, variable: VariableGroup) -> str:
     chunk = rows.start // CHUNK_ROWS
     if variable.spans is None or chunk >= len(variable.spans):
         return ""
-    first_ns, last_ns = variable.spans[chunk].tolist()
-    return _span(first_ns, last_ns)
+    return _span(*variable.spans[chunk].tolist())
 
 
 def _span(start_ns: int, stop_ns: int) -> str:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from hypergrid.archive.arrays.cells import Slices, split_consecutive, unique_numbers
 from hypergrid.core.readings import Position, Series, Station
-from hypergrid.core.units import Variable
 
 Json = dict[str, Any]
 
@@ -32,14 +31,6 @@ def node_name(variable: str) -> str:
         raise ValueError("a variable needs a name; got an empty one; name the column")
     name = quote(variable, safe="").replace(".", "%2E")
     return f"%5F{name[1:]}" if name.startswith("_") else name
-
-
-def encode_variable(variable: Variable) -> Json:
-    return asdict(variable)
-
-
-def decode_variable(content: Json) -> Variable:
-    return Variable(**content)
 
 
 def encode_series(series: Sequence[Series]) -> Json:
@@ -66,16 +57,15 @@ def decode_station(content: Json) -> Station:
 
 
 def _encode_position(position: Position) -> Json:
-    return {name: None if _is_nan(value) else value for name, value in asdict(position).items()}
+    return {
+        name: None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in asdict(position).items()
+    }
 
 
 def _decode_position(content: Json) -> Position:
     coordinates = {name: math.nan if value is None else value for name, value in content.items() if name != "from_ns"}
     return Position(from_ns=content["from_ns"], **coordinates)
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 def extend_stations(stored: Mapping[str, Json], given: Iterable[Station]) -> dict[str, Json]:
@@ -99,10 +89,6 @@ def extend_stations(stored: Mapping[str, Json], given: Iterable[Station]) -> dic
         name = old["name"] if new["name"] in ("", station.id) else new["name"]
         result[station.id] = {"id": station.id, "name": name or new["name"], "positions": ordered}
     return result
-
-
-LONGEST_TEXT: Final = 200
-"""Maximum length of a stored rejected text [characters]."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +157,7 @@ class Reject:
     reason: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", self.text[:LONGEST_TEXT])
+        object.__setattr__(self, "text", self.text[:200])
 
 
 @dataclass(frozen=True)
@@ -279,8 +265,3 @@ def read_snapshot(info: icechunk.SnapshotInfo) -> Snapshot | None:
 def _sort_content(content: Any) -> Any:  # noqa: ANN401 - as of JSON
     # Icechunk returns the keys in an order that differs between processes.
     return {key: _sort_content(content[key]) for key in sorted(content)} if isinstance(content, Mapping) else content
-
-
-def commit_metadata(now_ns: int, content: dict[str, object]) -> dict[str, object]:
-    """Add the time of the committer's clock to a commit's metadata."""
-    return {"time_ns": int(now_ns), **content}

@@ -6,15 +6,16 @@ repeats each of them as a line of JSON. An archive of an older program gets it w
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, fields
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import icechunk
 import zarr
 
 from hypergrid.archive.arrays.records import FileEntry, Json, Reject
 from hypergrid.archive.arrays.table import ColumnTable, append_rows
+from hypergrid.archive.disk.concurrent_io import open_group
 from hypergrid.core.errors import NotFound
 
 _RECORDS: Final[dict[str, type[Reject] | type[FileEntry]]] = {"rejects": Reject, "files": FileEntry}
@@ -34,8 +35,39 @@ Row = tuple[Any, ...]
 """Values of a row, in the table's column order."""
 
 
+Content = TypeVar("Content")
+
+
+class _Attribute(Generic[Content]):
+    """An attribute of the root group, copied when it is read."""
+
+    def __init__(self, make: Callable[[Any], Content], *, optional: bool = False) -> None:
+        self._make, self._optional = make, optional
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, root: "Root", owner: type) -> Content:
+        stored = root.group.attrs
+        return self._make(stored.get(self._name, ()) if self._optional else stored[self._name])
+
+    def __set__(self, root: "Root", content: Content) -> None:
+        root.group.update_attributes({self._name: content})
+
+
 class Root:
     """The root group of a session."""
+
+    variables = _Attribute[list[str]](list)
+    """Names of the variables, in order of declaration."""
+    stations = _Attribute[dict[str, Json]](dict)
+    """Stations by id, as encoded by `records.encode_station`."""
+    quality = _Attribute[Json](dict, optional=True)
+    """Parameters of the tests that set the flags; empty if none ran."""
+    described_by = _Attribute[dict[str, str]](dict, optional=True)
+    """Names, by SHA-256, of raw copies that describe how to read others, or when their readings arrived."""
+    streams = _Attribute[dict[str, Json]](dict, optional=True)
+    """Recorded state of each stream, by its id."""
 
     def __init__(self, group: zarr.Group) -> None:
         self.group = group
@@ -52,61 +84,9 @@ class Root:
         ColumnTable.create(group, SPARE, columns={_LINE: "text"})
         return cls(group)
 
-    @property
-    def variables(self) -> list[str]:
-        """Names of the variables, in order of declaration."""
-        names: Any = self.group.attrs["variables"]
-        return list(names)
-
-    @variables.setter
-    def variables(self, names: list[str]) -> None:
-        self.group.attrs["variables"] = names
-
     def require_variable(self, name: str) -> None:
         """Raise `NotFound` unless the variable is declared."""
-        names = self.variables
-        if name not in names:
-            raise NotFound.among("variable", name, names)
-
-    @property
-    def stations(self) -> dict[str, Json]:
-        """Stations by id, as encoded by `attributes.encode_station`."""
-        stations: Any = self.group.attrs["stations"]
-        return dict(stations)
-
-    @stations.setter
-    def stations(self, stations: dict[str, Json]) -> None:
-        self.group.attrs["stations"] = stations
-
-    @property
-    def quality(self) -> Json:
-        """Parameters of the tests that set the flags; empty if none ran."""
-        quality: Any = self.group.attrs.get("quality", {})
-        return dict(quality)
-
-    @quality.setter
-    def quality(self, quality: Json) -> None:
-        self.group.attrs["quality"] = quality
-
-    @property
-    def described_by(self) -> dict[str, str]:
-        """Names, by SHA-256, of raw copies that describe how to read others, or when their readings arrived."""
-        kept: Any = self.group.attrs.get("described_by", {})
-        return dict(kept)
-
-    @described_by.setter
-    def described_by(self, kept: dict[str, str]) -> None:
-        self.group.attrs["described_by"] = kept
-
-    @property
-    def streams(self) -> dict[str, Json]:
-        """Recorded state of each stream, by its id."""
-        kept: Any = self.group.attrs.get("streams", {})
-        return dict(kept)
-
-    @streams.setter
-    def streams(self, kept: dict[str, Json]) -> None:
-        self.group.attrs["streams"] = kept
+        NotFound.refuse_unknown("variable", [name], self.variables)
 
     def add_rejects(self, rejects: Sequence[Reject]) -> int:
         """Append rejects; return their number."""
@@ -196,9 +176,7 @@ class Root:
 
     def _open_table(self, name: str) -> ColumnTable:
         if name not in self._tables:
-            group = self.group[name]
-            assert isinstance(group, zarr.Group)
-            self._tables[name] = ColumnTable(group)
+            self._tables[name] = ColumnTable(open_group(self.group, name))
         return self._tables[name]
 
 

@@ -35,7 +35,8 @@ class ColumnTable:
 
     def __init__(self, group: zarr.Group, opened: Mapping[str, zarr.Array[Any]] = MappingProxyType({})) -> None:
         self._group = group
-        self._columns: dict[str, str] = dict(group.attrs["columns"])  # type: ignore[arg-type]
+        self.columns: dict[str, str] = dict(group.attrs["columns"])  # type: ignore[arg-type]
+        """NumPy type of each column, or "text"."""
         self._arrays: dict[str, zarr.Array[Any]] = dict(opened)
 
     @classmethod
@@ -53,7 +54,7 @@ class ColumnTable:
         return cls(group)
 
     def __len__(self) -> int:
-        name, kind = next(iter(self._columns.items()))
+        name, kind = next(iter(self.columns.items()))
         return int(self._get_array(name + _END if kind == _TEXT else name).shape[0])
 
     def append(self, columns: Mapping[str, ArrayLike | Sequence[str]]) -> None:
@@ -62,9 +63,9 @@ class ColumnTable:
 
     def encode_rows(self, columns: Mapping[str, ArrayLike | Sequence[str]]) -> dict[str, NDArray[Any]]:
         """Encode rows as the values to append to each array, by array name."""
-        self._open_arrays([name for column, kind in self._columns.items() for name in _array_names(column, kind)])
+        self._open_arrays([name for column, kind in self.columns.items() for name in _array_names(column, kind)])
         added: dict[str, NDArray[Any]] = {}
-        for name, kind in self._columns.items():
+        for name, kind in self.columns.items():
             if kind == _TEXT:
                 # Text may contain lone surrogates, which strict UTF-8 rejects.
                 encoded = [text.encode(errors="surrogatepass") for text in columns[name]]  # type: ignore[union-attr]
@@ -91,17 +92,12 @@ class ColumnTable:
         with name_damaged_chunks([array]):
             array.set_orthogonal_selection((rows,), values)
 
-    @property
-    def columns(self) -> dict[str, str]:
-        """NumPy type of each column, or "text"."""
-        return dict(self._columns)
-
     def add_column(self, name: str, kind: str) -> None:
         """Add a numeric column, 0 in the existing rows."""
         rows = len(self)
         create_arrays(self._group, {name: _make_empty(kind, CHUNK_ROWS)})
-        self._columns[name] = kind
-        self._group.attrs["columns"] = dict(self._columns)
+        self.columns[name] = kind
+        self._group.attrs["columns"] = dict(self.columns)
         self._get_array(name).resize((rows,))
 
     def _open_arrays(self, names: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """The group of a variable: its declaration, series, cells and side table."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -24,13 +24,11 @@ from hypergrid.archive.arrays.merge import SideRows
 from hypergrid.archive.arrays.records import (
     Json,
     decode_series,
-    decode_variable,
     encode_series,
-    encode_variable,
     node_name,
 )
 from hypergrid.archive.arrays.table import CHUNK_ROWS, ColumnTable
-from hypergrid.archive.disk.concurrent_io import open_nodes
+from hypergrid.archive.disk.concurrent_io import open_group, open_nodes
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import Window
 from hypergrid.core.units import Variable
@@ -91,13 +89,12 @@ class VariableGroup:
 
     @classmethod
     def load(cls, root: zarr.Group, name: str) -> "VariableGroup":
-        group = root[f"{GROUP}/{node_name(name)}"]
-        assert isinstance(group, zarr.Group)
+        group = open_group(root, f"{GROUP}/{node_name(name)}")
         content: dict[str, Any] = group.attrs.asdict()
         extent, counts = content["extent"], content["counts"]
         return cls(
             group,
-            decode_variable(content["variable"]),
+            Variable(**content["variable"]),
             decode_series(name, content["series"]),
             None if extent is None else (extent[0], extent[1]),
             _expand_runs(content["chunks"]),
@@ -138,7 +135,7 @@ class VariableGroup:
 
     def save(self) -> None:
         content: Json = {
-            "variable": encode_variable(self.variable),
+            "variable": asdict(self.variable),
             "series": encode_series(self.series),
             "extent": None if self.extent is None else list(self.extent),
             "chunks": [[int(run[0]), int(run[-1]) + 1] for run in split_consecutive(self.chunks)],
@@ -198,8 +195,7 @@ class VariableGroup:
             return np.zeros(len(rows), np.uint16)
         first = int(rows.min())
         bits = self.side.read(_TESTS, rows=slice(first, int(rows.max()) + 1))[0]
-        chosen: NDArray[np.uint16] = bits[rows - first]
-        return chosen
+        return np.asarray(bits[rows - first])
 
     def add_side(self, readings: Readings, *, superseded: bool) -> None:
         if len(readings):

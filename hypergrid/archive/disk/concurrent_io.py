@@ -80,6 +80,18 @@ def list_stored_chunks(array: zarr.Array[Any]) -> list[tuple[int, ...]]:
     return sorted(sync(places()))
 
 
+def open_group(parent: zarr.Group, path: str) -> zarr.Group:
+    group = parent[path]
+    assert isinstance(group, zarr.Group)
+    return group
+
+
+def open_array(parent: zarr.Group, path: str) -> zarr.Array[Any]:
+    array = parent[path]
+    assert isinstance(array, zarr.Array)
+    return array
+
+
 def open_nodes(group: zarr.Group, paths: Sequence[str]) -> list[zarr.Group | zarr.Array[Any]]:
     mode: AccessModeLiteral = "r" if group.store.read_only else "r+"
     whole = [f"{group.path}/{path}" for path in paths]

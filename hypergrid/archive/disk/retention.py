@@ -86,7 +86,7 @@ def is_due(folder: Path, storage: Storage, care: RetentionPolicy) -> bool:
 def note_failure(folder: Path, storage: Storage, error: Exception) -> None:
     """Record a failed maintenance, which postpones the next like a successful one."""
     what = " ".join(str(error).split())[:200] or type(error).__name__
-    _write_marker(folder, {"snapshots_left": storage.count_snapshots(), "failed": what})
+    write_checked(folder / MARKER, {"snapshots_left": storage.count_snapshots(), "failed": what})
 
 
 def read_failure(folder: Path) -> str:
@@ -99,10 +99,6 @@ def _read_marker(folder: Path) -> dict[str, Any]:
         return read_checked(folder / MARKER)
     except (OSError, DamagedArchive):
         return {}
-
-
-def _write_marker(folder: Path, state: dict[str, Any]) -> None:
-    write_checked(folder / MARKER, state)
 
 
 def maintain(
@@ -140,7 +136,7 @@ def maintain(
     litter, size = storage.sweep(before)
     left, seconds = storage.count_snapshots(), time.monotonic() - started_s
     done = MaintenanceReport(expired, objects + litter, removed.bytes_deleted + size, left, seconds, others)
-    _write_marker(folder, asdict(done))
+    write_checked(folder / MARKER, asdict(done))
     return done
 
 
@@ -206,10 +202,8 @@ def release(repository: icechunk.Repository, snapshot: str) -> bool:
 def cited(repository: icechunk.Repository) -> dict[str, str]:
     """Return "hand" or "result" for each cited snapshot, by id."""
     tags = repository.list_tags()
-    by = dict.fromkeys(sorted(_select_cited_by_results(tags)), "result") | dict.fromkeys(
-        sorted(_select_cited_by_hand(tags)), "hand"
-    )
-    return {snapshot: by[snapshot] for snapshot in sorted(by)}
+    by = dict.fromkeys(_select_cited_by_results(tags), "result") | dict.fromkeys(_select_cited_by_hand(tags), "hand")
+    return dict(sorted(by.items()))
 
 
 def parse_tag(tag: str) -> str | None:

@@ -154,7 +154,8 @@ def _verify_structure(db: sqlite3.Connection) -> None:
 def _rebuild_indexes(db: sqlite3.Connection) -> None:
     """Rebuild indexes that do not match the rows, which are authoritative as they have checksums."""
     if (problem := _find_problem(db, "integrity_check")) is not None:
-        _LOG.warning("the indexes of %s are rebuilt: %s", _find_file(db), problem)
+        path = db.execute("PRAGMA database_list").fetchone()[2]
+        _LOG.warning("the indexes of %s are rebuilt: %s", path, problem)
         # A damaged entry would hide its row or find another one.
         db.execute("REINDEX")
 
@@ -162,10 +163,6 @@ def _rebuild_indexes(db: sqlite3.Connection) -> None:
 def _find_problem(db: sqlite3.Connection, pragma: str) -> str | None:
     (result,) = db.execute(f"PRAGMA {pragma}(1)").fetchone()
     return None if result == "ok" else " ".join(str(result).split())[:_LONGEST_REPORT]
-
-
-def _find_file(db: sqlite3.Connection) -> str:
-    return str(db.execute("PRAGMA database_list").fetchone()[2])
 
 
 def list_tables(db: sqlite3.Connection) -> list[str]:

@@ -155,38 +155,30 @@ class SnapshotChecksums:
             sums = [compute_sum(self.store, name) for name in _list_names(repository, path.name)]
             write_sums(self.folder / path.name, sums if path.name == newest else [*sums, together])
 
-    def verify(self, snapshot: str) -> None:
-        """Verify the files that lead to a snapshot's chunks.
+    def verify(self, snapshot: str, *, alone: bool = False) -> None:
+        """Verify the files that lead to a snapshot's chunks; with `alone` only its own file.
 
         Raises
         ------
         DamagedArchive
             One does not match; the message names it.
         """
-        self._verify(snapshot, maximum=None)
-
-    def verify_alone(self, snapshot: str) -> None:
-        """Verify the file of a snapshot without its manifests; raises as `verify`."""
-        self._verify(snapshot, maximum=1)
-
-    def _verify(self, snapshot: str, *, maximum: int | None) -> None:
-        wrong = self._find_wrong(snapshot, maximum)
+        wrong = self._find_wrong(snapshot, alone=alone)
         if wrong and self.is_pending:
             # An expiry is in progress or was killed: the next commit writes the checksums of its results.
             wrong = [file_sum for file_sum in wrong if not self._is_expiring(file_sum)]
         elif wrong:
             # Retry, because an expiry may have ended meanwhile.
-            wrong = self._find_wrong(snapshot, maximum)
+            wrong = self._find_wrong(snapshot, alone=alone)
         if wrong:
             raise damage_error(self.store / wrong[0].name, "is another than it was")
 
-    def _find_wrong(self, snapshot: str, maximum: int | None) -> list[FileChecksum]:
+    def _find_wrong(self, snapshot: str, *, alone: bool) -> list[FileChecksum]:
         if not (self.store / _SNAPSHOT / snapshot).exists():
             # It expired or is lost: Icechunk reports that.
             return []
-        sums = [
-            file_sum for file_sum in read_sums(self.folder / snapshot, maximum=maximum) if not self.is_log(file_sum)
-        ]
+        own = read_sums(self.folder / snapshot, maximum=1 if alone else None)
+        sums = [file_sum for file_sum in own if not self.is_log(file_sum)]
         sums += [bare for file_sum in sums if _BARE in file_sum.name for bare in read_sums(self.store / file_sum.name)]
         new = [file_sum for file_sum in sums if file_sum not in self._verified]
         wrong = [file_sum for file_sum in new if not file_sum.fits(self.store)]
@@ -292,10 +284,6 @@ class SnapshotChecksums:
             with suppress(DamagedArchive):
                 yield from read_sums(path)
 
-    def read_snapshot_sums(self, snapshot: str) -> list[FileChecksum]:
-        """Return the checksums of the files that lead to a snapshot's chunks; raises as `verify`."""
-        return read_sums(self.folder / snapshot)
-
     def find_bare_lists(self) -> list[Path]:
         """Return the files with the checksums of chunks that carry none."""
         return sorted(self.folder.glob(f"{_BARE}*"))
@@ -335,7 +323,7 @@ class SnapshotChecksums:
         # Icechunk skips tags that it cannot read; the snapshots that they name would expire.
         self.verify_references()
         for path in self.list_snapshot_files():
-            self.verify_alone(path.name)
+            self.verify(path.name, alone=True)
         self.mark_pending(repository)
         yield
         self.settle()
@@ -434,7 +422,7 @@ def commit_session(
         # Icechunk's own first snapshot.
         sums.write(repository, parent)
     try:
-        known = sums.read_snapshot_sums(parent)
+        known = read_sums(sums.folder / parent)
     except DamagedArchive:
         # Then all checksums are computed from the files.
         known = []
@@ -486,13 +474,13 @@ def iterate_ancestry(
     try:
         for info in repository.ancestry(snapshot_id=snapshot):
             if sums is not None:
-                sums.verify_alone(info.id)
+                sums.verify(info.id, alone=True)
             yield info
             following = info.parent_id
     except icechunk.IcechunkError:
         # Either the snapshot is damaged, or it (or its parent) expired and this process still remembers it.
         if sums is not None and following is not None:
-            sums.verify_alone(following)
+            sums.verify(following, alone=True)
 
 
 def format_reference(snapshot: str) -> bytes:

@@ -142,39 +142,32 @@ class Storage(Protocol):
     @property
     def where(self) -> str:
         """Display name for messages."""
-        ...
 
     def create(self) -> icechunk.Repository:
         """Create the repository."""
-        ...
 
     def open(self) -> icechunk.Repository:
         """Open the current repository; older objects do not see what other processes expired."""
-        ...
 
     def count_snapshots(self) -> int:
         """Return the number of snapshots on all branches."""
-        ...
 
     def sweep(self, before: datetime) -> tuple[int, int]:
         """Remove partial files last written before an instant; returns their number and bytes."""
-        ...
 
     def reach(self) -> None:
         """Wait until the storage responds."""
-        ...
 
     def remove(self) -> None:
         """Remove the repository."""
-        ...
 
     def translate_errors(self) -> AbstractContextManager[None]:
-        """Translate errors of an unreachable or refusing store into `StoreUnavailable`."""
-        ...
+        """Translate errors of an unreachable or refusing store into `StoreUnavailable`; a folder has none."""
+        return nullcontext()
 
 
 @dataclass(frozen=True)
-class LocalStorage:
+class LocalStorage(Storage):
     """Storage in the folder of the archive."""
 
     folder: Path
@@ -216,16 +209,12 @@ class LocalStorage:
     def remove(self) -> None:
         """Do nothing: the repository is removed with the folder."""
 
-    def translate_errors(self) -> AbstractContextManager[None]:
-        """Leave errors unchanged."""
-        return nullcontext()
-
     def _storage(self) -> icechunk.Storage:
         return icechunk.local_filesystem_storage(str(self.folder / STORE))
 
 
 @dataclass(frozen=True)
-class S3Storage:
+class S3Storage(Storage):
     """Storage in an S3-compatible store, below a prefix that only this archive uses."""
 
     store: S3Store

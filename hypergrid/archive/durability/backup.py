@@ -32,6 +32,7 @@ from hypergrid.archive.disk.checksums import (
     checksum,
     checksum_of_file,
     read_either,
+    read_sums,
     spare_path,
     write_twice,
 )
@@ -48,7 +49,8 @@ from hypergrid.archive.disk.folder import (
 )
 from hypergrid.archive.disk.lock import try_lock, wait_for_lock
 from hypergrid.archive.disk.raw_copies import RAW, copy_path, find_content_problem, list_copies
-from hypergrid.archive.disk.retention import BACKING_UP, BACKUP_LOCK
+from hypergrid.archive.disk.retention import BACKING_UP
+from hypergrid.archive.disk.retention import BACKUP_LOCK as _LOCK
 from hypergrid.archive.disk.snapshot_checksums import PENDING, REFERENCE, SPARES, SnapshotChecksums, format_reference
 from hypergrid.archive.disk.storage import BRANCH, STORE, LocalStorage
 from hypergrid.archive.durability.salvage import has_all_chunks, read_ledger
@@ -72,12 +74,10 @@ from hypergrid.archive.state_backup import KEY as STATE_KEY
 from hypergrid.core.errors import ArchiveConflict, CannotBackUp, DamagedArchive, HyperGridError
 from hypergrid.core.times import format_instant
 
-_LOCK: Final = BACKUP_LOCK
 _SPOOL: Final = "spool"
 _NEW_SPOOL: Final = ".spool"
 _DURABLE: Final = "durable"
 """File of a spool that states up to which record it is on the disk."""
-_REFERENCES: Final = "refs"
 _SNAPSHOTS: Final = "snapshots"
 _KINDS: Final = ("chunks", "manifests", "transactions", _SNAPSHOTS)
 _PARTIAL: Final = ".partial"
@@ -128,6 +128,11 @@ class _CopyCounts:
     removed: int = 0
     written: list[tuple[Path, str]] = field(default_factory=list)
     """Files, each with the checksum of its written content."""
+
+    def add(self, path: Path, crc: str, size: int) -> None:
+        self.files += 1
+        self.size += size
+        self.written.append((path, crc))
 
 
 Progress = Callable[[str, float], None]
@@ -342,7 +347,7 @@ class _BackupRun:
         # Icechunk skips tags that it cannot read, which would be missing from the backup.
         self._sums.verify_references()
         for snapshot in snapshots:
-            self._sums.verify_alone(snapshot)
+            self._sums.verify(snapshot, alone=True)
         names = self._list_names(snapshots)
         if not has_all_chunks(repository, head):
             raise DamagedArchive(
@@ -392,7 +397,7 @@ class _BackupRun:
 
     def _list_names(self, snapshots: Sequence[str]) -> list[str]:
         """List immutable repository files, chunks first; some may belong to a later commit."""
-        led = {entry.name for snapshot in snapshots for entry in self._sums.read_snapshot_sums(snapshot)}
+        led = {entry.name for snapshot in snapshots for entry in read_sums(self._sums.folder / snapshot)}
         self._referenced = sorted(name for name in led if name.startswith("manifests/"))
         chunks = [f"chunks/{path.name}" for path in self._sums.list_objects("chunks")]
         return [*chunks, *sorted(name for name in led if not name.startswith(("snapshots/", "..", "chunks/")))]
@@ -443,15 +448,13 @@ class _BackupRun:
         if self.folders is None:
             return
         self.state = copy_state(self.folders, self.target)
-        sizes = [size for _, size in self.state.files.values()]
         if is_current(self.target, self._former_state, self.state):
             shutil.rmtree(self.target / SCRATCH)
-            self.copied.files_there += len(sizes)
-            self.copied.size_there += sum(sizes)
+            self.copied.files_there += len(self.state.files)
+            self.copied.size_there += sum(size for _, size in self.state.files.values())
             return
-        self.copied.files += len(sizes)
-        self.copied.size += sum(sizes)
-        self.copied.written += [(self.target / SCRATCH / name, crc) for name, (crc, _) in self.state.files.items()]
+        for name, (crc, size) in self.state.files.items():
+            self.copied.add(self.target / SCRATCH / name, crc, size)
 
     @property
     def _former_state(self) -> dict[str, Any] | None:
@@ -496,7 +499,7 @@ class _BackupRun:
         for path, copy in changed:
             _copy_file(path, copy, self.copied)
         _verify_copies(self.target, self.copied, self.progress)
-        folder = self.target / STORE / _REFERENCES
+        folder = self.target / STORE / "refs"
         for name, snapshot in references.items():
             _write_file(format_reference(snapshot), folder / name / REFERENCE, self.copied)
         for path in sorted(folder.iterdir()):
@@ -649,9 +652,7 @@ def _write_file(data: bytes, copy: Path, copied: _CopyCounts) -> None:
     partial = copy.with_name(copy.name + _PARTIAL)
     partial.write_bytes(data)
     partial.replace(copy)
-    copied.files += 1
-    copied.size += len(data)
-    copied.written.append((copy, checksum(data)))
+    copied.add(copy, checksum(data), len(data))
 
 
 def _copy_file(path: Path, copy: Path, copied: _CopyCounts, *, private: bool = False) -> None:
@@ -664,9 +665,7 @@ def _copy_file(path: Path, copy: Path, copied: _CopyCounts, *, private: bool = F
     shutil.copyfile(path, partial)
     crc, size = checksum_of_file(partial)
     partial.replace(copy)
-    copied.files += 1
-    copied.size += size
-    copied.written.append((copy, crc))
+    copied.add(copy, crc, size)
 
 
 def _verify_copies(target: Path, copied: _CopyCounts, progress: Progress) -> None:

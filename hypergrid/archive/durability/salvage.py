@@ -24,7 +24,7 @@ from hypergrid.archive.arrays.records import FileEntry, Repair, node_name
 from hypergrid.archive.arrays.root import SPARE, SPARED, TABLES, Root, Row
 from hypergrid.archive.arrays.table import CHUNK_ROWS
 from hypergrid.archive.arrays.variable_group import VariableGroup
-from hypergrid.archive.disk.concurrent_io import list_stored_chunks
+from hypergrid.archive.disk.concurrent_io import list_stored_chunks, open_array, open_group
 from hypergrid.core.flags import ABSENT, MISSING, NOT_EVALUATED
 from hypergrid.core.readings import Readings
 from hypergrid.core.times import Window, format_instant
@@ -96,7 +96,7 @@ class Damage:
 def find_damage(group: VariableGroup) -> Damage:
     """Find unreadable cells and side rows of a variable, one chunk in memory at once."""
     damage = Damage()
-    arrays = {name: _open_array(group.group, name) for name in (*ARRAYS, *([TESTS] if group.tested else []))}
+    arrays = {name: open_array(group.group, name) for name in (*ARRAYS, *([TESTS] if group.tested else []))}
     shape = arrays["flag"].shape
     for top, left in sorted({coordinate for array in arrays.values() for coordinate in list_stored_chunks(array)}):
         rows = slice(top * CHUNK_SLICES, min((top + 1) * CHUNK_SLICES, shape[0]))
@@ -109,9 +109,7 @@ def find_damage(group: VariableGroup) -> Damage:
                 continue
         if len(known) < len(arrays):
             damage.holes.append(Hole(rows, columns, known))
-    side = group.group["side"]
-    assert isinstance(side, zarr.Group)
-    damage.side_rows = _find_unreadable_rows([array for _, array in side.arrays()])
+    damage.side_rows = _find_unreadable_rows(open_group(group.group, "side"))
     return damage
 
 
@@ -178,9 +176,10 @@ class LostReadings:
     """Number of readings; None if unknown."""
 
     def to_json(self) -> dict[str, Any]:
-        series = {"variable": self.variable, "station": self.station, "source": self.source}
         return {
-            **series,
+            "variable": self.variable,
+            "station": self.station,
+            "source": self.source,
             "from": format_instant(self.first_ns),
             "to": format_instant(self.stop_ns),
             "count": self.count,
@@ -201,8 +200,9 @@ def lost_readings(name: str, holes: Sequence[Hole], group: VariableGroup, slices
             rows = np.flatnonzero(gone[:, column]) + hole.rows.start
             series = group.series[hole.columns.start + column]
             start_ns, stop_ns = slices.start_ns(int(rows[0])), slices.start_ns(int(rows[-1]) + 1)
-            count = None if filled is None else len(rows)
-            yield LostReadings(name, series.station, series.source, start_ns, stop_ns, count)
+            yield LostReadings(
+                name, series.station, series.source, start_ns, stop_ns, None if filled is None else len(rows)
+            )
 
 
 def recount(group: VariableGroup, slices: Slices) -> None:
@@ -274,12 +274,12 @@ def mend_root(root: Root, archive: Archive, done: list[Repair]) -> bool:
 
 
 def _layer_is_whole(root: Root, name: str) -> bool:
-    group = _open_group(root.group, f"{LAYERS}/{node_name(name)}")
+    group = open_group(root.group, f"{LAYERS}/{node_name(name)}")
     return not any(_is_damaged(array) for _, array in group.arrays())
 
 
 def is_whole_table(root: Root, name: str) -> bool:
-    return _find_unreadable_rows([array for _, array in _open_group(root.group, name).arrays()]) is None
+    return _find_unreadable_rows(open_group(root.group, name)) is None
 
 
 def read_spare_rows(root: Root, name: str) -> list[Row]:
@@ -308,10 +308,10 @@ def _is_spare_whole(root: Root) -> bool:
     return not root.is_spare_complete() or all(root.read_spare(name) == root.read_rows(name) for name in whole)
 
 
-def _find_unreadable_rows(columns: Sequence[zarr.Array[Any]]) -> NDArray[np.bool_] | None:
+def _find_unreadable_rows(table: zarr.Group) -> NDArray[np.bool_] | None:
     """Return the rows of a table with an unreadable column; None if there are none."""
-    count = max((array.shape[0] for array in columns), default=0)
-    bad = np.zeros(count, np.bool_)
+    columns = [array for _, array in table.arrays()]
+    bad = np.zeros(max((array.shape[0] for array in columns), default=0), np.bool_)
     for array in columns:
         for (chunk,) in list_stored_chunks(array):
             rows = slice(chunk * array.chunks[0], min((chunk + 1) * array.chunks[0], array.shape[0]))
@@ -328,18 +328,6 @@ def _is_damaged(array: zarr.Array[Any]) -> bool:
     except _UNREADABLE:
         return True
     return False
-
-
-def _open_array(group: zarr.Group, name: str) -> zarr.Array[Any]:
-    array = group[name]
-    assert isinstance(array, zarr.Array)
-    return array
-
-
-def _open_group(group: zarr.Group, name: str) -> zarr.Group:
-    below = group[name]
-    assert isinstance(below, zarr.Group)
-    return below
 
 
 def has_all_chunks(repository: icechunk.Repository, snapshot: str) -> bool:

@@ -32,7 +32,7 @@ from hypergrid.archive.arrays.layer_store import GROUP as LAYERS
 from hypergrid.archive.arrays.records import Json
 from hypergrid.archive.arrays.table import CODECS
 from hypergrid.archive.arrays.variable_group import GROUP as VARIABLES
-from hypergrid.archive.disk.concurrent_io import DamagedChunks, list_stored_chunks, name_damaged_chunks
+from hypergrid.archive.disk.concurrent_io import DamagedChunks, list_stored_chunks, name_damaged_chunks, open_group
 from hypergrid.archive.disk.folder import VERSION, Identity, read_identity, write_identity
 from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.disk.retention import MARKER as MAINTAINED
@@ -229,8 +229,8 @@ class _UpgradeRun:
         # The copy has no snapshot checksums yet, so it is opened with the older layout.
         unverified = replace(after, version=self.before.version)
         copy = Archive(OpenedRepository(self.folder, unverified, self.repository), new)
-        check = copy.check(deep=True, progress=self.progress, whole_folder=False)
-        self._refuse([item for item in check if item.kind not in ORPHANS])
+        defects = copy.check(deep=True, progress=self.progress, whole_folder=False)
+        self._refuse([defect for defect in defects if defect.kind not in ORPHANS])
         if self.compare is not None:
             self._refuse(list(self.compare(copy, self.progress)))
             self.is_compared = True
@@ -248,19 +248,15 @@ class _UpgradeRun:
 
 def _iterate_groups(root: zarr.Group) -> Iterator[str]:
     """Yield the paths of the groups to copy, one commit each."""
-    for name, _ in sorted(root.groups()):
+    for name, group in sorted(root.groups()):
         if name in (VARIABLES, LAYERS):
-            group = root[name]
-            assert isinstance(group, zarr.Group)
             yield from (f"{name}/{below}" for below, _ in sorted(group.groups()))
         else:
             yield name
 
 
 def _iterate_arrays(root: zarr.Group, path: str) -> Iterator[zarr.Array[Any]]:
-    group = root[path]
-    assert isinstance(group, zarr.Group)
-    for _, node in group.members(max_depth=None):
+    for _, node in open_group(root, path).members(max_depth=None):
         if isinstance(node, zarr.Array):
             yield node
 

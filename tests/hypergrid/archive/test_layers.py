@@ -35,7 +35,7 @@ def test_an_archive_without_layers_has_none(archive: Archive) -> None:
     assert archive.layers.get("elevation") is None
     # An archive that never had a layer is one that a program without layers could read.
     assert VERSION == 3
-    assert "layers" not in dict(archive._root.group.attrs)
+    assert "layers" not in dict(archive.root.group.attrs)
     with pytest.raises(NotFound, match=r"unknown layer 'elevation'.*none; add one with 'hypergrid layers add FILE"):
         archive.layers["elevation"]
 
@@ -63,7 +63,7 @@ def test_values_that_fit_in_32_bits_take_no_more(archive: Archive) -> None:
         writer.layer(coarse)
         writer.layer(ground())
     newest = archive.latest()
-    stored = {name: newest._root.group[f"layers/{name}/values"] for name in newest.layers}
+    stored = {name: newest.root.group[f"layers/{name}/values"] for name in newest.layers}
     assert {name: one.dtype for name, one in stored.items() if isinstance(one, zarr.Array)} == {
         "coarse": np.dtype(np.float32),
         "elevation": np.dtype(np.float64),

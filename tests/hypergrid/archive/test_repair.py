@@ -15,6 +15,7 @@ import pytest
 
 from hypergrid.archive import Archive, FileEntry, RetentionPolicy
 from hypergrid.archive.arrays.records import Repair
+from hypergrid.archive.disk.checksums import read_sums
 from hypergrid.archive.disk.folder import MARKER
 from hypergrid.archive.durability.repair import repair_files
 from hypergrid.archive.durability.salvage import is_whole_table
@@ -174,10 +175,10 @@ def test_what_leads_to_the_newest_snapshot_comes_back_or_is_lost_with_it(
 ) -> None:
     sums = archive.sums
     assert sums is not None
-    before = {one.name for one in sums.read_snapshot_sums(archive.snapshots[1].id)}
+    before = {one.name for one in read_sums(sums.folder / archive.snapshots[1].id)}
     new = next(
         one.name
-        for one in sums.read_snapshot_sums(archive.snapshot)
+        for one in read_sums(sums.folder / archive.snapshot)
         if one.name.startswith(kind) and one.name not in before
     )
     flip(archive.path / "store" / new)
