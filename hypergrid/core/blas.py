@@ -38,20 +38,21 @@ class _ThreadLimit:
         self._users = 0
         self._limits: Any = None
 
-    def enter(self) -> None:
-        """Set the limit for the first user; count the others."""
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Set the limit for the first user; restore the previous limits after the last user leaves."""
         with self._lock:
             if not self._users:
                 self._limits = _load_libraries().limit(limits=1, user_api="blas")
             self._users += 1
-
-    def leave(self) -> None:
-        """Restore the previous limits after the last user leaves."""
-        with self._lock:
-            # A child forked inside `one_thread` has no users left.
-            self._users = max(self._users - 1, 0)
-            if not self._users:
-                self._limits.restore_original_limits()
+        try:
+            yield
+        finally:
+            with self._lock:
+                # A child forked inside `one_thread` has no users left.
+                self._users = max(self._users - 1, 0)
+                if not self._users:
+                    self._limits.restore_original_limits()
 
     def reset_in_child(self) -> None:
         """Reset the lock and the user count in a forked child."""
@@ -67,18 +68,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_limit.reset_in_child)
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread() -> AbstractContextManager[None]:
     """Run BLAS products of this process on the calling thread; reentrant and thread-safe."""
     # A product on all threads waits for the slowest one. If another process or loop occupies a processor, that wait
     # exceeds the product: 2,000 stations took 13 s instead of 2 on a busy machine. BLAS threads also spin for about
     # 26 ms after a product (OPENBLAS_THREAD_TIMEOUT): a 1 ms product on two threads cost our own threads 40 ms of the
     # following 250 ms.
-    _limit.enter()
-    try:
-        yield
-    finally:
-        _limit.leave()
+    return _limit.hold()
 
 
 def threads_for(multiplications: float) -> AbstractContextManager[None]:

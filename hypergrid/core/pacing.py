@@ -29,7 +29,6 @@ class Pace(Protocol):
 
     def give_way(self) -> None:
         """Block until the work may continue; raise to end it."""
-        ...
 
 
 _PACE: Final[ContextVar[Pace | None]] = ContextVar("pace", default=None)

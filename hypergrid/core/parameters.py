@@ -40,9 +40,7 @@ def bind(
         A missing parameter, or an invalid value.
     """
     known = {parameter.name: parameter for parameter in parameters}
-    for name in given:
-        if name not in known:
-            raise NotFound.among(kind=f"parameter of {label}", given=name, existing=known)
+    NotFound.refuse_unknown(f"parameter of {label}", given, known)
     bound = {}
     for parameter in parameters:
         if given.get(parameter.name) is not None:

@@ -118,8 +118,7 @@ class Readings:
 
         Entry i refers to row i + 1.
         """
-        same: NDArray[np.bool_] = (self.index[1:] == self.index[:-1]) & (self.time_ns[1:] == self.time_ns[:-1])
-        return same
+        return np.asarray((self.index[1:] == self.index[:-1]) & (self.time_ns[1:] == self.time_ns[:-1]))
 
     def tests_or_none_set(self) -> NDArray[np.uint16]:
         """Return `tests`, or zeros if they are None, shape (n,)."""
@@ -148,8 +147,7 @@ def _is_ordered(index: NDArray[np.int32], time_ns: NDArray[np.int64]) -> bool:
 
 def equal_values(values: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Compare values elementwise; NaN equals NaN, shape (n,)."""
-    same: NDArray[np.bool_] = (values == other) | (np.isnan(values) & np.isnan(other))
-    return same
+    return np.asarray((values == other) | (np.isnan(values) & np.isnan(other)))
 
 
 def concatenate(parts: Sequence[Readings]) -> Readings:

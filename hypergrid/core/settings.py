@@ -127,16 +127,15 @@ def read_settings(path: Path | None = None, environment: Mapping[str, str] | Non
         The file cannot be read or parsed as TOML, a key does not exist, or a value is invalid.
     """
     environment = os.environ if environment is None else environment
-    known = [item.name for item in fields(Settings)]
     values = (
         {}
         if path is None
         else {name: _parse_setting(name, value, str(path)) for name, value in _read_content(path).items()}
     )
-    for name in known:
-        key = f"HYPERGRID_{name.upper()}"
+    for setting in fields(Settings):
+        key = f"HYPERGRID_{setting.name.upper()}"
         if key in environment:
-            values[name] = _parse_setting(name, environment[key], key)
+            values[setting.name] = _parse_setting(setting.name, environment[key], key)
     return Settings(**values)  # type: ignore[arg-type]
 
 

@@ -183,8 +183,7 @@ class Window:
 
     def holds(self, time_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Mark the instants [ns since 1970 UTC] inside the window, shape (n,)."""
-        inside: NDArray[np.bool_] = (time_ns >= self.start_ns) & (time_ns < self.stop_ns)
-        return inside
+        return np.asarray((time_ns >= self.start_ns) & (time_ns < self.stop_ns))
 
     def intersect(self, other: "Window") -> "Window | None":
         """Return the overlap of two windows, or None."""

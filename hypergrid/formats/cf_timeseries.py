@@ -72,8 +72,7 @@ def read_timeseries(
         raise InvalidQuery(f"{path} cannot be read as NetCDF 4: {error}") from error
     with opened as data:
         series = [str(name) for name, item in data.data_vars.items() if _is_series(item)]
-        if variable not in series:
-            raise NotFound.among(kind=f"series of stations in {path.name}", given=variable, existing=series)
+        NotFound.refuse_unknown(f"series of stations in {path.name}", [variable], series)
         return _make_array(data, data[variable], path, within, tuple(without))
 
 
@@ -93,9 +92,7 @@ def _make_array(
         lon, lat = places["lon"], places["lat"]
         kept = kept & (lon >= west) & (lon < east) & (lat >= south) & (lat < north)
     labels = (data[joint].to_numpy() if joint in data.coords else np.arange(len(kept))).astype(str)
-    for name in without:
-        if name not in labels:
-            raise NotFound.among(kind=f"station of {path.name}", given=name, existing=labels.tolist())
+    NotFound.refuse_unknown(f"station of {path.name}", without, labels.tolist())
     kept = kept & ~np.isin(labels, without)
     if not kept.any():
         where = f" in the box {within}" if within is not None else ""

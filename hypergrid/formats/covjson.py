@@ -173,10 +173,9 @@ def array_json(values: NDArray[Any], names: Sequence[str]) -> Json:
     if not whole:
         # JSON has no NaN or infinity.
         listed[~np.isfinite(values.ravel())] = None
-    kind = "integer" if whole else "float"
     return {
         "type": "NdArray",
-        "dataType": kind,
+        "dataType": "integer" if whole else "float",
         "axisNames": list(names),
         "shape": list(values.shape),
         "values": listed.tolist(),
@@ -216,8 +215,8 @@ def _make_coverage(dataset: xr.Dataset, keys: Mapping[str, str]) -> Json:
         for name, key in keys.items()
     }
     geographic = "lon" in dataset.coords
+    horizontal = ("lon", "lat") if geographic else ("x", "y")
     if not axis_names:
-        horizontal = ("lon", "lat") if geographic else ("x", "y")
         x, y = (float(dataset[name]) if name in dataset.coords else math.nan for name in horizontal)
         name = next(str(dataset[label].item()) for label in ("station", "zone", "point") if label in dataset.coords)
         elevation_m = float(dataset["elevation"]) if "elevation" in dataset.coords else None
@@ -227,7 +226,6 @@ def _make_coverage(dataset: xr.Dataset, keys: Mapping[str, str]) -> Json:
         return made | {"ranges": ranges}
     axes: Json = {_AXES[name]: _make_axis(dataset, name) for name in axis_names}
     if "point" in dataset.coords:
-        horizontal = ("lon", "lat") if geographic else ("x", "y")
         axes = {_AXES[name]: {"values": [float(dataset[name])]} for name in horizontal} | axes
     systems = [_horizontal_system(("x", "y"), geographic=geographic)] if "x" in axes else []
     systems += [_VERTICAL] if "z" in axes else []

@@ -148,9 +148,7 @@ def gather(query: Query, piece_files: Iterable[tuple[slice, Path]], out: Path, *
         raise TooLarge(f"the result {out.name}", "bytes of memory", needed, allowed, remedy)
     whole = Outcome(allocate(shape), computed=np.ones(shape[1], dtype=bool))
     for piece, path in piece_files:
-        part = load_piece(path)
-        whole.put_times(slice(0, shape[1]), np.arange(piece.start, piece.stop), _make_cells(part))
-        _merge_diagnostics(whole, part)
+        _put_piece(whole, piece, load_piece(path), shape[1])
     dataset = to_dataset(query.question, plan.surface, whole, token=plan.original.token)
     write(dataset.assign_attrs(history=history), out)
     return int(np.count_nonzero(np.isnan(whole.value)))
@@ -162,24 +160,18 @@ def _gather_store(query: Query, piece_files: Iterable[tuple[slice, Path]], out: 
     shutil.rmtree(scratch, ignore_errors=True)
     whole = start_store(scratch, query.question, plan, chunks)
     for piece, path in piece_files:
-        part = load_piece(path)
-        times = np.arange(piece.start, piece.stop)
-        whole.put_times(slice(0, plan.surface.topology.space.count), times, _make_cells(part))
-        _merge_diagnostics(whole, part)
+        _put_piece(whole, piece, load_piece(path), plan.surface.topology.space.count)
     whole.finish({"history": history})
     swap(scratch, out)
     return whole.missing
 
 
-def _make_cells(part: Outcome) -> Cells:
+def _put_piece(whole: Outcome, piece: slice, part: Outcome, cells: int) -> None:
     arrays: dict[str, Any] = {name: getattr(part, name) for name in _ARRAYS}
     for name in ("count", "possible"):
         if arrays[name] is None:
             arrays[name] = np.zeros((1, 1), dtype=np.int64)
-    return Cells(**arrays)
-
-
-def _merge_diagnostics(whole: Outcome, part: Outcome) -> None:
+    whole.put_times(slice(0, cells), np.arange(piece.start, piece.stop), Cells(**arrays))
     for reason, count in part.left_out.items():
         whole.left_out[reason] = whole.left_out.get(reason, 0) + count
     whole.notes = list(dict.fromkeys([*whole.notes, *part.notes]))

@@ -101,8 +101,6 @@ class ResultFormat:
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
-GEOTIFF = "image/tiff; application=geotiff; profile=cloud-optimized"
-
 FORMATS: Registry[ResultFormat] = Registry("result format")
 """Result formats by name."""
 
@@ -142,8 +140,7 @@ def _coverage_bytes(dataset: xr.Dataset) -> bytes:
 
 def _csv_bytes(dataset: xr.Dataset) -> bytes:
     frame = _make_rows(dataset)
-    written = {time: _format_instant(time) for time in frame["time"].unique()}
-    frame["time"] = frame["time"].map(written)
+    frame["time"] = frame["time"].map({time: f"{time.isoformat()}Z" for time in frame["time"].unique()})
     for name in frame.select_dtypes(["object", "string"]):
         frame[name] = frame[name].map(escape_formula)
     return str(frame.to_csv(index=False)).encode()
@@ -159,15 +156,6 @@ def escape_formula(cell: object) -> object:
     except ValueError:
         return f"'{cell}"
     return cell
-
-
-def _format_instant(time: pd.Timestamp) -> str:
-    return f"{time.isoformat()}Z"
-
-
-def _write_zarr(dataset: xr.Dataset, folder: Path) -> None:
-    with ignore_zarr_warnings():
-        dataset.to_zarr(folder, mode="w", consolidated=True)
 
 
 def zarr_files(dataset: xr.Dataset) -> dict[str, bytes]:
@@ -198,13 +186,16 @@ def _png_bytes(dataset: xr.Dataset) -> bytes:
     return picture_bytes(dataset)
 
 
-FORMATS.add("netcdf", ResultFormat("netcdf", "application/x-netcdf", ".nc", _netcdf_bytes))
-FORMATS.add("csv", ResultFormat("csv", "text/csv", ".csv", _csv_bytes))
-FORMATS.add("parquet", ResultFormat("parquet", "application/vnd.apache.parquet", ".parquet", _parquet_bytes))
-FORMATS.add("covjson", ResultFormat("covjson", covjson.MEDIA_TYPE, ".covjson", _coverage_bytes))
-FORMATS.add("geotiff", ResultFormat("geotiff", GEOTIFF, ".tif", geotiff_bytes))
-FORMATS.add("png", ResultFormat("png", "image/png", ".png", _png_bytes))
-FORMATS.add("zarr", ResultFormat("zarr", "application/zip", ".zarr.zip", _zarr_bytes))
+for _row in (
+    ResultFormat("netcdf", "application/x-netcdf", ".nc", _netcdf_bytes),
+    ResultFormat("csv", "text/csv", ".csv", _csv_bytes),
+    ResultFormat("parquet", "application/vnd.apache.parquet", ".parquet", _parquet_bytes),
+    ResultFormat("covjson", covjson.MEDIA_TYPE, ".covjson", _coverage_bytes),
+    ResultFormat("geotiff", "image/tiff; application=geotiff; profile=cloud-optimized", ".tif", geotiff_bytes),
+    ResultFormat("png", "image/png", ".png", _png_bytes),
+    ResultFormat("zarr", "application/zip", ".zarr.zip", _zarr_bytes),
+):
+    FORMATS.add(_row.name, _row)
 
 
 def to_bytes(dataset: xr.Dataset, name: str) -> bytes:
@@ -276,7 +267,8 @@ def write(dataset: xr.Dataset, path: str | Path) -> None:
     scratch = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         if target.suffix == ".zarr":
-            _write_zarr(dataset, scratch)
+            with ignore_zarr_warnings():
+                dataset.to_zarr(scratch, mode="w", consolidated=True)
             swap(scratch, target)
         else:
             scratch.write_bytes(to_bytes(dataset, name))

@@ -271,8 +271,7 @@ def _check_band(raster: "DatasetReader", band: int | None) -> int:
                 f"{raster.name} has {raster.count} bands; a layer is one of them; choose it with --band (band=…)"
             )
         return 1
-    if band not in raster.indexes:
-        raise NotFound.among(kind="band", given=band, existing=raster.indexes)
+    NotFound.refuse_unknown("band", [band], raster.indexes)
     return band
 
 
@@ -333,8 +332,7 @@ def _read_values(raster: "DatasetReader", band: int, rows: slice, columns: slice
     _check_size(raster, height, width, bounds=bounds)
     masked: Any = raster.read(band, window=((rows.start, rows.stop), (columns.start, columns.stop)), masked=True)
     values = np.asarray(masked.astype(np.float64).filled(np.nan))
-    scaled: Floats = values * raster.scales[band - 1] + raster.offsets[band - 1]
-    return scaled
+    return np.asarray(values * raster.scales[band - 1] + raster.offsets[band - 1])
 
 
 def _check_size(raster: "DatasetReader", rows: int, columns: int, *, bounds: Bounds | None) -> None:

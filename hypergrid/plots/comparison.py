@@ -18,7 +18,7 @@ from hypergrid.core.times import format_instant, parse_instant
 from hypergrid.interpolation import Comparison, Variogram
 from hypergrid.layers.layer import Layer
 from hypergrid.perspective import Base
-from hypergrid.plots.kinds import FIELD_COLOURS, HALO, Picture
+from hypergrid.plots.kinds import FIELD_COLOURS, HALO, Picture, find_edges
 from hypergrid.plots.variogram import describe_model
 from hypergrid.query import Query, base
 from hypergrid.topology import Grid, grid
@@ -109,7 +109,7 @@ def plot_comparison(best: BestMap) -> Figure:
     value = best.dataset["value"][0]
     error = np.sqrt(best.dataset["variance"][0].to_numpy())
     lonlat = "lon" in best.dataset.dims
-    y, x = (_find_edges(best.dataset, str(name)) for name in value.dims)
+    y, x = (find_edges(best.dataset, str(name)) for name in value.dims)
     stretch = 1 / np.cos(np.radians(float(y.mean()))) if lonlat else 1.0
     shape = (y[-1] - y[0]) * stretch / (x[-1] - x[0])
     height = float(np.clip(5.0 * shape, 3.2, 6.2))
@@ -224,8 +224,3 @@ def _make_grid_around(values: xr.DataArray) -> Grid:
     if lonlat:
         return grid(lon=round(west, 6), lat=round(south, 6), step=step, shape=shape)
     return grid(x=round(west, 3), y=round(south, 3), step=step, shape=shape)
-
-
-def _find_edges(dataset: xr.Dataset, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    bounds = dataset[f"{name}_bounds"].to_numpy()
-    return np.append(bounds[:, 0], bounds[-1, 1])

@@ -203,25 +203,21 @@ def _map(figure: Figure, axes: Axes, dataset: xr.Dataset, stations: Sequence[Sta
         raise InvalidQuery("a map needs a result on a grid; interpolate, or draw 'lines'")
     y, x = dataset["value"].dims[-2:]
     values = dataset["value"][0]
-    edges = {name: _find_edges(dataset, str(name)) for name in (y, x)}
+    edges = {name: find_edges(dataset, str(name)) for name in (y, x)}
     image = axes.pcolormesh(edges[x], edges[y], np.ma.masked_invalid(values.to_numpy()), cmap=FIELD_COLOURS)
     axes.set_facecolor("0.85")
     figure.colorbar(image, ax=axes, label=_label(dataset), shrink=0.9)
     _draw_stations(figure, axes, stations, edges[x], edges[y])
-    if x == "lon":
-        axes.set_aspect(1 / np.cos(np.radians(float(dataset[y].mean()))))
-        axes.set_xlabel("longitude [degree east]")
-        axes.set_ylabel("latitude [degree north]")
-    else:
-        axes.set_aspect(1)
-        axes.set_xlabel("x [m]")
-        axes.set_ylabel("y [m]")
+    lonlat = x == "lon"
+    axes.set_aspect(1 / np.cos(np.radians(float(dataset[y].mean()))) if lonlat else 1)
+    axes.set_xlabel("longitude [degree east]" if lonlat else "x [m]")
+    axes.set_ylabel("latitude [degree north]" if lonlat else "y [m]")
     axes.ticklabel_format(useOffset=False)
     axes.locator_params(axis="x", nbins=5)
     return _name(dataset)
 
 
-def _find_edges(dataset: xr.Dataset, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def find_edges(dataset: xr.Dataset, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     bounds = dataset[f"{name}_bounds"].to_numpy()
     return np.append(bounds[:, 0], bounds[-1, 1])
 

@@ -35,8 +35,7 @@ def plot_variogram(fit: VariogramFit, *, unit: str = "", title: str | None = Non
     strip = 0.03 + 0.035 * len(doubt)
     figure = Picture(figsize=(7.2, 4.8), dpi=120, layout=ConstrainedLayoutEngine(rect=(0, strip, 1, 1 - strip)))
     axes = figure.add_subplot()
-    in_km = fit.bins.cutoff_m >= 5000
-    per, length = (1000.0, "km") if in_km else (1.0, "m")
+    per, length = (1000.0, "km") if fit.bins.cutoff_m >= 5000 else (1.0, "m")
     _draw_bins(axes, fit, per)
     _draw_model(axes, fit, per, length)
     axes.set_xlim(0, fit.bins.cutoff_m / per * 1.03)
@@ -110,12 +109,9 @@ def describe_model(model: Variogram, per: float, length: str) -> str:
     for term in model.structures:
         if not term.psill:
             continue
-        more = next((f", {k} {v:.3g}" for k, v in _own_parameters(term.smoothness, term.exponent) if v is not None), "")
+        own = (("smoothness", term.smoothness), ("exponent", term.exponent))
+        more = next((f", {name} {value:.3g}" for name, value in own if value is not None), "")
         terms.append(f"{term.psill:.3g} {term.model} ({term.range_m / per:,.4g} {length}{more})")
     ellipse = model.anisotropy
     turned = f"; longest range at {ellipse.angle_degree:g}°, ratio {ellipse.ratio:g}" if ellipse else ""
     return " + ".join(terms) + turned
-
-
-def _own_parameters(smoothness: float | None, exponent: float | None) -> tuple[tuple[str, float | None], ...]:
-    return (("smoothness", smoothness), ("exponent", exponent))

@@ -65,9 +65,7 @@ def levels(spec: object, over: tuple[int, int] | None = None) -> Levels:
             f"{NAME} needs the heights of levels [m above sea level] such as [1000, 1500, 2000], or edges such as "
             f"{{'edges': [0, 800, 1500]}} or {{'start': 400, 'stop': 2400, 'step': 500}}; got {spec!r}"
         )
-    for key in spec:
-        if key not in _KEYS:
-            raise NotFound.among(kind=f"key of {NAME}", given=key, existing=_KEYS)
+    NotFound.refuse_unknown(f"key of {NAME}", spec, _KEYS)
     if "edges" in spec:
         if len(spec) > 1:
             raise InvalidQuery(f"{NAME} takes edges, or a step, not both; got {dict(spec)}")

@@ -175,9 +175,7 @@ def cells_from_json(given: Mapping[str, Any]) -> Grid | Points:
         raise InvalidQuery(
             f'points of a grid are lists of coordinates, {{"lon": [7.178, …], "lat": [45.868, …]}}; got {at!r}'
         )
-    for name in at:
-        if name not in ("lon", "lat", "x", "y"):
-            raise NotFound.among(kind="coordinate of points", given=name, existing=["lon", "lat", "x", "y"])
+    NotFound.refuse_unknown("coordinate of points", at, ("lon", "lat", "x", "y"))
     if set(rest) <= {"step", "z"}:
         return points(**at, **rest)
     return points(**at, grid=grid(**rest))

@@ -49,8 +49,7 @@ class Metres:
     """
 
     def __init__(self, axis: SeriesAxis, distance: str = "auto") -> None:
-        if distance not in DISTANCES:
-            raise NotFound.among(kind="way to measure distance", given=distance, existing=DISTANCES)
+        NotFound.refuse_unknown("way to measure distance", [distance], DISTANCES)
         if axis.system == "metres":
             if distance == "great_circle":
                 raise InvalidQuery(

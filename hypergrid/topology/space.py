@@ -225,10 +225,8 @@ def _format_sexagesimal(quanta: int) -> str:
 
 def _check_globe(made: Grid) -> None:
     # Longitudes may count from -180 or from 0 degrees.
-    limit = PER_UNIT["uas"]
-    if not (-90 * limit <= made.y.origin and made.y.stop <= 90 * limit):
-        got = f"{made.y.origin / limit} to {made.y.stop / limit}"
-        raise InvalidQuery(f"a grid's latitudes must lie within -90 to 90 degrees; got {got}")
-    if not (-180 * limit <= made.x.origin and made.x.stop <= 360 * limit):
-        got = f"{made.x.origin / limit} to {made.x.stop / limit}"
-        raise InvalidQuery(f"a grid's longitudes must lie within -180 to 360 degrees; got {got}")
+    unit = PER_UNIT["uas"]
+    for axis, name, low, high in ((made.y, "latitudes", -90, 90), (made.x, "longitudes", -180, 360)):
+        if not (low * unit <= axis.origin and axis.stop <= high * unit):
+            got = f"{axis.origin / unit} to {axis.stop / unit}"
+            raise InvalidQuery(f"a grid's {name} must lie within {low} to {high} degrees; got {got}")

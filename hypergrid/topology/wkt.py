@@ -33,10 +33,8 @@ class Region:
 
     def holds(self, lon: NDArray[np.float64], lat: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return whether points lie inside or on the edge; longitudes are equal modulo 360."""
-        inside = np.zeros(np.broadcast(lon, lat).shape, np.bool_)
-        for turn in (-360.0, 0.0, 360.0):
-            inside |= shapely.intersects_xy(self.shape, lon + turn, lat)
-        return inside
+        turns = [shapely.intersects_xy(self.shape, lon + turn, lat) for turn in (-360.0, 0.0, 360.0)]
+        return np.asarray(np.any(turns, axis=0))
 
     def touches(self, west: float, south: float, east: float, north: float) -> bool:
         """Return whether a box [degree] intersects the region."""

@@ -60,9 +60,7 @@ class Zones:
         InvalidQuery
             No name, or a repeated one.
         """
-        for name in names:
-            if name not in self.names:
-                raise NotFound.among(kind="zone", given=name, existing=self.names)
+        NotFound.refuse_unknown("zone", names, self.names)
         if not names or len(set(names)) < len(names):
             raise InvalidQuery(f"select needs the names of zones, each once; got {', '.join(names) or 'none'}")
         return Zones(names, self.shapes[[self.names.index(name) for name in names]], self.crs)
@@ -211,8 +209,7 @@ def _read_names(features: Sequence[Any], name: str | None) -> tuple[str, ...]:
     properties = [item.get("properties") or {} for item in features]
     if name is not None:
         for held in properties:
-            if name not in held:
-                raise NotFound.among(kind="property of a zone", given=name, existing=held)
+            NotFound.refuse_unknown("property of a zone", [name], held)
         labels = [held[name] for held in properties]
     elif all("name" in held for held in properties):
         labels = [held["name"] for held in properties]

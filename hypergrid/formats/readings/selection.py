@@ -81,12 +81,8 @@ class SelectedReadings:
         self.archive, self.selection = archive, selection
         # A kind's key (a variable with a height, a statistic …) is valid too, but takes longer to list.
         known = archive.variables if set(selection.variables) <= set(archive.variables) else self._known_names
-        for kind, wanted, existing in (
-            ("variable", selection.variables, known), ("station", selection.stations, archive.stations),
-        ):  # fmt: skip
-            for name in wanted:
-                if name not in existing:
-                    raise NotFound.among(kind, name, existing)
+        NotFound.refuse_unknown("variable", selection.variables, known)
+        NotFound.refuse_unknown("station", selection.stations, archive.stations)
         if not self.kinds:
             raise NotFound(
                 f"nothing to export: no series of {', '.join(selection.variables) or 'any variable'}"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal, Protocol
+from typing import Any, BinaryIO, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hypergrid.core.flags import MISSING
+from hypergrid.formats.covjson import format_instants
 from hypergrid.formats.readings.selection import ReadingsPiece, format_tests
 
 LABEL: Final = pa.dictionary(pa.int32(), pa.string())
@@ -79,7 +80,7 @@ class _Csv:
 
     def add(self, piece: ReadingsPiece) -> None:
         columns = _make_columns(piece, self._schema)
-        columns |= {name: _format_instants(columns[name]) for name in _list_names(self._schema, STAMP)}
+        columns |= {name: _label_instants(columns[name]) for name in _list_names(self._schema, STAMP)}
         columns |= {name: _escape_formulas(columns[name]) for name in ("station", "variable", "unit")}
         labels = [*_list_names(self._schema, STAMP), *_list_names(self._schema, LABEL)]
         # pyarrow: "none" writes no quotes at all, "needed" puts quotes around every text.
@@ -128,12 +129,6 @@ def _escape_formulas(column: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(column.indices, pa.array(names, pa.string()))
 
 
-def _format_instants(time_ns: NDArray[np.int64]) -> pa.Array:
-    """Format instants as ISO 8601 in UTC, with the fewest common decimals."""
+def _label_instants(time_ns: NDArray[np.int64]) -> pa.Array:
     different, code = np.unique(time_ns, return_inverse=True)
-    units: tuple[tuple[Literal["s", "ms", "us", "ns"], int], ...] = (
-        ("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1),
-    )  # fmt: skip
-    unit = next(name for name, ns in units if not (different % ns).any())
-    texts = np.datetime_as_string(different.astype("datetime64[ns]"), unit=unit)
-    return _make_labels(code, [f"{text}Z" for text in texts.tolist()])
+    return _make_labels(code, format_instants(different))
