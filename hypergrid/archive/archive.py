@@ -158,8 +158,10 @@ class Archive:
             The slice is too short.
         """
         if not slice_s >= _SHORTEST_SLICE_S:
-            needed = f"slices of at least {_SHORTEST_SLICE_S} s"
-            raise ValueError(f"an archive needs {needed}; got {slice_s!r}; give the sampling interval")
+            raise ValueError(
+                f"an archive needs slices of at least {_SHORTEST_SLICE_S} s; got {slice_s!r}; "
+                "give the sampling interval"
+            )
         # A random prefix, so that archives in one bucket never share objects.
         s3_store = None if store is None else store.with_prefix(uuid4().hex[:12])
         identity = Identity(name, round(slice_s * 1e9), s3_store, id=uuid4().hex)
@@ -213,9 +215,9 @@ class Archive:
             with storage.translate_errors():
                 head = repository.lookup_branch(BRANCH)
         except icechunk.IcechunkError as error:
-            remedy = f"'hypergrid check {folder}' names the files"
             raise DamagedArchive(
-                f"{folder} is a damaged archive: {storage.where} cannot be opened; {remedy}"
+                f"{folder} is a damaged archive: {storage.where} cannot be opened; "
+                f"'hypergrid check {folder}' names the files"
             ) from error
         archive = cls(OpenedRepository(folder, identity, repository), head, as_of_ns=as_of_ns, care=care)
         if snapshot in (None, head):
@@ -253,9 +255,9 @@ class Archive:
             with self.storage.translate_errors():
                 head = self._repository.lookup_branch(BRANCH)
         except icechunk.IcechunkError as error:
-            lacks = f"{self.storage.where} does not name its newest snapshot"
             raise DamagedArchive(
-                f"{self.path} is a damaged archive: {lacks}; 'hypergrid check {self.path}' names what is lost"
+                f"{self.path} is a damaged archive: {self.storage.where} does not name its newest snapshot; "
+                f"'hypergrid check {self.path}' names what is lost"
             ) from error
         return self if head == self.snapshot else self.at_snapshot(head)
 
@@ -294,8 +296,11 @@ class Archive:
         ]
         known = {info.id for info in infos}
         cited = [repository.lookup_snapshot(snapshot_id) for snapshot_id in self.cited if snapshot_id not in known]
-        older = [info for info in cited if not infos or info.written_at < infos[-1].written_at]
-        older.sort(key=lambda info: info.written_at, reverse=True)
+        older = sorted(
+            (info for info in cited if not infos or info.written_at < infos[-1].written_at),
+            key=lambda info: info.written_at,
+            reverse=True,
+        )
         return tuple(snapshot for info in (*infos, *older) if (snapshot := read_snapshot(info)) is not None)
 
     @property
@@ -429,9 +434,9 @@ class Archive:
             # Missing data of a snapshot that still exists are damage; otherwise it expired during the read.
             is_head = self.latest().snapshot == self.snapshot
             if is_head or self.snapshot in [snapshot.id for snapshot in self.snapshots]:
-                lacks = f"{self.storage.where} lacks what snapshot {self.snapshot} holds, or it is cut short"
                 raise DamagedArchive(
-                    f"{self.path} is a damaged archive: {lacks}; 'hypergrid check {self.path}' names what is lost"
+                    f"{self.path} is a damaged archive: {self.storage.where} lacks what snapshot {self.snapshot} "
+                    f"holds, or it is cut short; 'hypergrid check {self.path}' names what is lost"
                 ) from error
             raise NotFound(
                 f"snapshot {self.snapshot} of {self.path} expired while it was read; read the newest, or cite it"
@@ -573,12 +578,11 @@ class Archive:
         # The commit stands even if maintenance fails; `check` reports the failure, and it is retried after more
         # commits.
         with suppress(OSError):
-            if not is_due(self.path, self.storage, self._care):
-                return
-            try:
-                self._maintain(self._care)
-            except (icechunk.IcechunkError, OSError, HyperGridError) as error:
-                note_failure(self.path, self.storage, error)
+            if is_due(self.path, self.storage, self._care):
+                try:
+                    self._maintain(self._care)
+                except (icechunk.IcechunkError, OSError, HyperGridError) as error:
+                    note_failure(self.path, self.storage, error)
 
     def require_newest(self) -> None:
         """Raise `OldLayout` if the archive must be upgraded before it can be committed to."""
@@ -639,9 +643,9 @@ class Archive:
                 # The outer context translates errors of a store.
                 if self.store is not None:
                     raise
-                remedy = f"'hypergrid check {self.path}' names what is damaged, and --repair mends it"
                 raise DamagedArchive(
-                    f"{self.path} cannot be maintained: not all of its snapshots can be read; {remedy}"
+                    f"{self.path} cannot be maintained: not all of its snapshots can be read; "
+                    f"'hypergrid check {self.path}' names what is damaged, and --repair mends it"
                 ) from error
 
     def _maintain(self, care: RetentionPolicy) -> MaintenanceReport:
@@ -752,8 +756,7 @@ class Archive:
         if self.sums is not None:
             self.sums.verify(self.snapshot)
         with self._translate_errors():
-            store = self._repository.readonly_session(snapshot_id=self.snapshot).store
-            return Root(zarr.open_group(store, mode="r"))
+            return Root.open(self._repository, self.snapshot)
 
     def _get_group(self, variable: str) -> VariableGroup:
         if variable not in self._groups:
@@ -764,14 +767,19 @@ class Archive:
     def _get_extent(self, variable: str) -> Extent | None:
         if variable not in self._extents:
             group = self._get_group(variable)
-            extent = group.extent if self.as_of_ns is None else find_extent(group, self.slices, self.as_of_ns)
-            self._extents[variable] = extent
+            self._extents[variable] = (
+                group.extent if self.as_of_ns is None else find_extent(group, self.slices, self.as_of_ns)
+            )
         return self._extents[variable]
 
     def _count_group(self, group: VariableGroup) -> dict[str, int]:
         if self.as_of_ns is None:
-            counts = {"readings": group.readings, "missing": group.missing, "superseded": group.superseded}
-            counts["slices"] = count_slices(group)
+            counts = {
+                "readings": group.readings,
+                "missing": group.missing,
+                "superseded": group.superseded,
+                "slices": count_slices(group),
+            }
         else:
             counts = count_as_of(group, self.slices, self.as_of_ns)
         return {"series": len(group.series), "values": counts["readings"] - counts["missing"], **counts}

@@ -126,8 +126,7 @@ class Branch:
     @staticmethod
     def names(archive: Archive) -> tuple[str, ...]:
         """Return the names of all branches except main."""
-        repository = archive.storage.open()
-        return tuple(sorted(repository.list_branches() - {BRANCH}))
+        return tuple(sorted(archive.storage.open().list_branches() - {BRANCH}))
 
     @staticmethod
     def remove(archive: Archive, name: str) -> None:
@@ -140,8 +139,7 @@ class Branch:
         """
         with wait_for_lock(archive.path / LOCK):
             repository = archive.storage.open()
-            if name not in repository.list_branches() - {BRANCH}:
-                raise NotFound.among("branch", name, repository.list_branches() - {BRANCH})
+            NotFound.refuse_unknown("branch", [name], repository.list_branches() - {BRANCH})
             repository.delete_branch(name)
 
     def prepare(self, variables: Sequence[str], *, now_ns: int) -> None:
@@ -200,8 +198,7 @@ class Branch:
         again. Idempotent per batch.
         """
         # A run that was killed may have published already.
-        done = self.find_published(result.batch)
-        if done is not None:
+        if (done := self.find_published(result.batch)) is not None:
             return done
         judged = Root(zarr.open_group(self._repository.readonly_session(branch=self.name).store, mode="r"))
         with self.base.commit(batch=result.batch, message=result.message, now_ns=now_ns) as writer:

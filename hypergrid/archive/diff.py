@@ -159,8 +159,7 @@ def _find_differences(old: Readings, new: Readings) -> Iterator[tuple[str, NDArr
     was, now = order[:-1][same], order[1:][same] - len(old)
     yield "gone", np.setdiff1d(np.arange(len(old)), was)
     yield "new", np.setdiff1d(np.arange(len(new)), now)
-    value, other = old.value[was], new.value[now]
-    equal = equal_values(value, other) & (old.arrival_ns[was] == new.arrival_ns[now])
+    equal = equal_values(old.value[was], new.value[now]) & (old.arrival_ns[was] == new.arrival_ns[now])
     yield "replaced", now[~equal]
     judged = (old.flag[was] != new.flag[now]) | (old.tests_or_none_set()[was] != new.tests_or_none_set()[now])
     yield "flags", now[equal & judged]

@@ -20,7 +20,7 @@ from hypergrid.archive.arrays.layer_store import Layers
 from hypergrid.archive.arrays.reader import iterate_bands
 from hypergrid.archive.arrays.records import decode_station
 from hypergrid.archive.arrays.root import SPARED, Root
-from hypergrid.archive.arrays.variable_group import VariableGroup, are_within_spans
+from hypergrid.archive.arrays.variable_group import Extent, VariableGroup, are_within_spans, join_extents
 from hypergrid.archive.disk.checksums import DEPLOYMENTS, find_damaged_copies, list_written_twice, read_checked
 from hypergrid.archive.disk.checksums import FOLDER as CHECKSUMS
 from hypergrid.archive.disk.concurrent_io import DamagedChunks, list_stored_chunks, open_array
@@ -116,8 +116,8 @@ class _VariableCheck:
     group: VariableGroup
     cells: int = 0
     missing: int = 0
-    first: int | None = None
-    last: int | None = None
+    extent: Extent | None = None
+    """First and last slice with a reading."""
     is_whole: bool = True
     """Whether all blocks could be read; otherwise the counts cannot be checked."""
 
@@ -174,9 +174,7 @@ class _VariableCheck:
         self.cells += len(row)
         self.missing += int(np.count_nonzero(tile.flag == MISSING))
         if len(row):
-            at = rows.start + row
-            self.first = int(at.min()) if self.first is None else min(self.first, int(at.min()))
-            self.last = int(at.max()) if self.last is None else max(self.last, int(at.max()))
+            self.extent = join_extents(self.extent, (rows.start + int(row.min()), rows.start + int(row.max())))
         chosen = tile.take_cells(row, column)
         time_ns = slices.starts_ns(rows.start + row) + chosen.offset_ns
         yield from _check_flags(where, chosen.flag, chosen.value, chosen.tests, time_ns)
@@ -200,9 +198,9 @@ class _VariableCheck:
         ):
             if expected_count != met:
                 yield Defect("counts", self.name, f"says {expected_count:,} {what}; there are {met:,}", _AGAIN)
-        extent = None if self.first is None else (self.first, self.last)
-        if extent != group.extent:
-            yield Defect("counts", self.name, f"says that slices {group.extent} hold readings; {extent} do", _AGAIN)
+        if self.extent != group.extent:
+            what = f"says that slices {group.extent} hold readings; {self.extent} do"
+            yield Defect("counts", self.name, what, _AGAIN)
         if stray := int(np.count_nonzero(~side.seen)):
             what = f"{stray:,} rows lie where no cells are said to be"
             yield Defect("times", f"side table of {self.name}", what, _AGAIN)

@@ -37,6 +37,12 @@ _SQLITE_OWN: Final = ("-wal", "-shm", "-journal")
 _TAKEN: Final = (".sqlite", ".jsonl")
 """Suffixes of the files that are copied; locks and sockets are meaningless elsewhere, and results can be recomputed."""
 _BLOCK: Final = 1 << 20
+_REMEDIES: Final = {
+    "": "restore the file from a backup made --with-server, or move it away: then what it held is lost",
+    "indexes": "start the server, or 'hypergrid keys list' where it is the file of keys",
+}
+"""Remedies for damage of a file, by its place; `_ROW` for others."""
+_ROW: Final = "it counts as missing: make anew what it held, or restore the file from a backup made --with-server"
 
 Secure = Callable[[Path, str], Sequence[str]]
 """Secures restored state, given the new archive's folder and the backup's instant; returns notes on what it did."""
@@ -241,10 +247,4 @@ def check_state(folder: Path) -> Iterator[Defect]:
         for path in sorted((folder / name).glob("*.*")):
             for where, what in find_damage(path) if path.is_file() else ():
                 shown = f"{name}/{path.name}"
-                remedy = {"": _FILE, "indexes": _INDEXES}.get(where, _ROW)
-                yield Defect("state", f"{shown}: {where}" if where else shown, what, remedy)
-
-
-_ROW: Final = "it counts as missing: make anew what it held, or restore the file from a backup made --with-server"
-_INDEXES: Final = "start the server, or 'hypergrid keys list' where it is the file of keys"
-_FILE: Final = "restore the file from a backup made --with-server, or move it away: then what it held is lost"
+                yield Defect("state", f"{shown}: {where}" if where else shown, what, _REMEDIES.get(where, _ROW))

@@ -208,7 +208,7 @@ def _make_coverage(dataset: xr.Dataset, keys: Mapping[str, str]) -> Json:
     """Build the coverage of a map, elevation bands, a station, a zone or a point."""
     along = str(dataset["time"].dims[0])
     times = _make_time_axis(dataset, along)
-    axis_names = {name: name for name in ("lon", "lat", "x", "y", "z") if name in dataset.dims}
+    axis_names = [name for name in ("lon", "lat", "x", "y", "z") if name in dataset.dims]
     axis_of = {**_AXES, along: "t"}
     ranges = {
         key: array_json(dataset[name].to_numpy(), [axis_of[str(dim)] for dim in dataset[name].dims])
@@ -224,12 +224,18 @@ def _make_coverage(dataset: xr.Dataset, keys: Mapping[str, str]) -> Json:
         if not geographic and made["domain"]["axes"].keys() > {"t"}:
             made["domain"]["referencing"][0] = _horizontal_system(("x", "y"), geographic=False)
         return made | {"ranges": ranges}
-    axes: Json = {_AXES[name]: _make_axis(dataset, name) for name in axis_names}
+    axes: Json = {
+        _AXES[name]: {
+            "values": dataset[name].to_numpy().tolist(),
+            "bounds": dataset[f"{name}_bounds"].to_numpy().ravel().tolist(),
+        }
+        for name in axis_names
+    }
     if "point" in dataset.coords:
         axes = {_AXES[name]: {"values": [float(dataset[name])]} for name in horizontal} | axes
     systems = [_horizontal_system(("x", "y"), geographic=geographic)] if "x" in axes else []
     systems += [_VERTICAL] if "z" in axes else []
-    domain: Json = {"type": "Domain", **({"domainType": "Grid"} if {"lon", "x"} & axis_names.keys() else {})}
+    domain: Json = {"type": "Domain", **({"domainType": "Grid"} if {"lon", "x"} & set(axis_names) else {})}
     domain |= {"axes": {**axes, "t": times}, "referencing": [*systems, _TEMPORAL]}
     return {"type": "Coverage", "domain": domain, "ranges": ranges}
 
@@ -243,8 +249,3 @@ def _make_time_axis(dataset: xr.Dataset, along: str) -> Json:
         axis = time_axis(edges[:, 0], edges[:, 1], stamps_ns=starts)
     # Recurring cells have numbers in addition to the start of their first block.
     return axis if along == "time" else {**axis, f"hypergrid:{along}": dataset[along].to_numpy().tolist()}
-
-
-def _make_axis(dataset: xr.Dataset, name: str) -> Json:
-    bounds = dataset[f"{name}_bounds"].to_numpy().ravel().tolist()
-    return {"values": dataset[name].to_numpy().tolist(), "bounds": bounds}

@@ -191,9 +191,7 @@ def _length_scale(model: Variogram) -> tuple[float, str]:
 
 
 def _parameters(chosen: Comparison) -> dict[str, Any]:
-    if chosen.validation is None:
-        return {}
-    return dict(chosen.validation.to_json()["parameters"][0])
+    return {} if chosen.validation is None else dict(chosen.validation.to_json()["parameters"][0])
 
 
 def _find_time(values: xr.DataArray, time: str | None) -> int:

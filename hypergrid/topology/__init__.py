@@ -1,17 +1,16 @@
 """Topologies: axes, their products, and which cells cover which."""
 
 from hypergrid.topology.axes import PER_UNIT, Instants, Regular, quanta, usual_spacing_ns
-from hypergrid.topology.bands import Bands
 from hypergrid.topology.bins import Bins, make_bins
 from hypergrid.topology.civil import Calendar, LocalClock, Unit, check_zone
-from hypergrid.topology.cover import Cover, cells_inside, cover, is_location_consistent
+from hypergrid.topology.cover import Cover, cells_inside, cover, find_normal_cells, is_location_consistent
 from hypergrid.topology.levels import Levels, describe_levels, levels, levels_json
 from hypergrid.topology.periodic import CYCLES, HOUR_OF_DAY, Cycle, Periodic, periodic
 from hypergrid.topology.points import Points, cells_from_json, cells_json, points
 from hypergrid.topology.projection import DISTANCES, Distance, Metres
-from hypergrid.topology.recurring import find_normal_cells
 from hypergrid.topology.space import Grid, SeriesAxis, grid, grid_json
 from hypergrid.topology.topology import (
+    Bands,
     Space,
     TimeAxis,
     TimeCells,

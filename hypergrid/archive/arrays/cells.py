@@ -193,8 +193,7 @@ class CellArrays:
         wanted = [self._arrays[name] for name in ARRAYS]
         if tests and self.has_tests:
             return Tile(*read_blocks([*wanted, self._arrays[TESTS]], rows, columns))
-        columns_read = read_blocks(wanted, rows, columns)
-        value, flag, offset, delay = columns_read
+        value, flag, offset, delay = read_blocks(wanted, rows, columns)
         return Tile(value, flag, offset, delay, np.zeros(value.shape, np.uint16))
 
     def read_flags(self, rows: slice, columns: slice) -> NDArray[np.uint8]:

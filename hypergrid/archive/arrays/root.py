@@ -20,7 +20,6 @@ from hypergrid.core.errors import NotFound
 
 _RECORDS: Final[dict[str, type[Reject] | type[FileEntry]]] = {"rejects": Reject, "files": FileEntry}
 _BATCHES: Final = "batches"
-_KEY_COLUMNS: Final = {"high": "uint64", "low": "uint64"}
 
 
 TABLES: Final = (*_RECORDS, _BATCHES)
@@ -74,13 +73,16 @@ class Root:
         self._tables: dict[str, ColumnTable] = {}
 
     @classmethod
+    def open(cls, repository: icechunk.Repository, snapshot: str) -> "Root":
+        return cls(zarr.open_group(repository.readonly_session(snapshot_id=snapshot).store, mode="r"))
+
+    @classmethod
     def create(cls, group: zarr.Group) -> "Root":
-        """Initialise the root group of a new archive."""
         group.update_attributes({"stations": {}, "variables": []})
         for name, record in _RECORDS.items():
             kinds = {field.name: "text" if field.type is str else "int64" for field in fields(record)}
             ColumnTable.create(group, name, columns=kinds)
-        ColumnTable.create(group, _BATCHES, columns=_KEY_COLUMNS)
+        ColumnTable.create(group, _BATCHES, columns={"high": "uint64", "low": "uint64"})
         ColumnTable.create(group, SPARE, columns={_LINE: "text"})
         return cls(group)
 
@@ -89,7 +91,6 @@ class Root:
         NotFound.refuse_unknown("variable", [name], self.variables)
 
     def add_rejects(self, rejects: Sequence[Reject]) -> int:
-        """Append rejects; return their number."""
         if rejects:
             append_rows([self._encode_rows("rejects", list(map(astuple, rejects)))])
         return len(rejects)

@@ -48,9 +48,8 @@ def read_records(archive: Path) -> list[Record]:
             text = file.read()
     except OSError:
         return []
-    lines = text.split(b"\n")
     # The tail may begin within a line, and the last line may be incomplete.
-    parsed = map(_parse_record, lines[1 if size > SHOWN_BYTES else 0 :])
+    parsed = map(_parse_record, text.split(b"\n")[1 if size > SHOWN_BYTES else 0 :])
     return [record for record in parsed if record is not None]
 
 

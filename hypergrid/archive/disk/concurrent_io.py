@@ -94,9 +94,8 @@ def open_array(parent: zarr.Group, path: str) -> zarr.Array[Any]:
 
 def open_nodes(group: zarr.Group, paths: Sequence[str]) -> list[zarr.Group | zarr.Array[Any]]:
     mode: AccessModeLiteral = "r" if group.store.read_only else "r+"
-    whole = [f"{group.path}/{path}" for path in paths]
     opened_nodes = _run_concurrently(
-        [zarr.api.asynchronous.open(store=group.store, path=path, mode=mode) for path in whole]
+        [zarr.api.asynchronous.open(store=group.store, path=f"{group.path}/{path}", mode=mode) for path in paths]
     )
     return [zarr.Group(node) if isinstance(node, zarr.AsyncGroup) else zarr.Array(node) for node in opened_nodes]
 
@@ -104,8 +103,9 @@ def open_nodes(group: zarr.Group, paths: Sequence[str]) -> list[zarr.Group | zar
 def create_arrays(group: zarr.Group, arrays: Mapping[str, Mapping[str, Any]]) -> None:
     """Create arrays below a group; each value holds the arguments of `zarr.create_array`."""
     prefix = f"{group.path}/" if group.path else ""
-    make = zarr.api.asynchronous.create_array
-    _run_concurrently([make(group.store, name=prefix + name, **asked) for name, asked in arrays.items()])
+    _run_concurrently(
+        [zarr.api.asynchronous.create_array(group.store, name=prefix + name, **asked) for name, asked in arrays.items()]
+    )
 
 
 def read_blocks(arrays: Sequence[zarr.Array[Any]], *block: slice) -> list[NDArray[Any]]:

@@ -211,8 +211,7 @@ def restore_marker(path: Path) -> None:
 
 
 def make_marker(identity: Identity) -> dict[str, Any]:
-    marker = {key: value for key, value in asdict(identity).items() if value is not None}
-    return {**marker, "program": PROGRAM}
+    return {key: value for key, value in asdict(identity).items() if value is not None} | {"program": PROGRAM}
 
 
 def _remove_hidden(hidden: Path) -> None:

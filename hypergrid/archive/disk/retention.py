@@ -131,8 +131,13 @@ def maintain(
         # Older unreferenced objects belong to a commit that died or to an expired snapshot.
         before = max(cutoff, now - timedelta(seconds=care.keep_s))
         removed = repository.garbage_collect(now - timedelta(seconds=care.keep_s) if others else before)
-    objects = removed.chunks_deleted + removed.manifests_deleted + removed.snapshots_deleted
-    objects += removed.attributes_deleted + removed.transaction_logs_deleted
+    objects = (
+        removed.chunks_deleted
+        + removed.manifests_deleted
+        + removed.snapshots_deleted
+        + removed.attributes_deleted
+        + removed.transaction_logs_deleted
+    )
     litter, size = storage.sweep(before)
     left, seconds = storage.count_snapshots(), time.monotonic() - started_s
     done = MaintenanceReport(expired, objects + litter, removed.bytes_deleted + size, left, seconds, others)

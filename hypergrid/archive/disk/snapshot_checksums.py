@@ -237,8 +237,7 @@ class SnapshotChecksums:
 
     def restore_spares(self) -> Iterator[str]:
         """Replace damaged or missing files by their spares; yields the names of the files."""
-        names = (file_sum for file_sum in self.iterate_known() if not self._is_expiring(file_sum))
-        yield from self.spares.restore(names)
+        yield from self.spares.restore(entry for entry in self.iterate_known() if not self._is_expiring(entry))
 
     def _read_newest_sums(self) -> list[FileChecksum] | None:
         newest = self.find_named(self.store / HEAD / REFERENCE)

@@ -23,7 +23,6 @@ from typing import Any, Final
 from uuid import uuid4
 
 import icechunk
-import zarr
 
 from hypergrid.archive.archive import LOCK, Archive
 from hypergrid.archive.arrays.root import Root
@@ -294,8 +293,7 @@ def _find_damage(building: Path, source: Path, progress: Progress) -> Iterator[s
         return
     if not is_whole:
         yield f"{source / STORE / 'chunks'} lacks chunks of the newest snapshot"
-    root = Root(zarr.open_group(repository.readonly_session(snapshot_id=newest).store, mode="r"))
-    for entry in read_ledger(root) or ():
+    for entry in read_ledger(Root.open(repository, newest)) or ():
         if not (path := copy_path(building / RAW, entry.sha256)).exists():
             yield f"{source / path.relative_to(building)}, the raw copy of {entry.name}, is gone"
 
@@ -342,7 +340,9 @@ class _BackupRun:
         repository = stack.enter_context(_keep_snapshots(self.archive))
         head = repository.lookup_branch(BRANCH)
         self.archive = self.archive.at_snapshot(head)
-        references = _list_references(repository, head)
+        # Of main and of cited snapshots.
+        references = {f"branch.{BRANCH}": head}
+        references |= {f"tag.{tag}": repository.lookup_tag(tag) for tag in sorted(repository.list_tags())}
         snapshots = self._list_snapshots(repository, references)
         # Icechunk skips tags that it cannot read, which would be missing from the backup.
         self._sums.verify_references()
@@ -570,16 +570,13 @@ def _refuse_target(archive: Archive, target: Path) -> None:
             raise CannotBackUp(
                 f"{target} is a backup of {content['of']}, another archive; nothing was touched; give another folder"
             )
-    elif target.exists() and any(path.name != _LOCK and not _is_ours(path, target) for path in _iterate_folder(target)):
-        raise CannotBackUp(
-            f"{target} holds something that is no backup; nothing was touched; give a new or an empty folder"
-        )
-
-
-def _iterate_folder(folder: Path) -> Iterator[Path]:
-    if not folder.is_dir():
-        raise CannotBackUp(f"{folder} is no folder; nothing was touched; give a new or an empty folder")
-    yield from folder.iterdir()
+    elif target.exists():
+        if not target.is_dir():
+            raise CannotBackUp(f"{target} is no folder; nothing was touched; give a new or an empty folder")
+        if any(path.name != _LOCK and not _is_ours(path, target) for path in target.iterdir()):
+            raise CannotBackUp(
+                f"{target} holds something that is no backup; nothing was touched; give a new or an empty folder"
+            )
 
 
 def _is_ours(path: Path, target: Path) -> bool:
@@ -626,12 +623,6 @@ def _keep_snapshots(archive: Archive) -> Iterator[icechunk.Repository]:
         finally:
             with wait_for_lock(archive.path / LOCK):
                 repository.delete_branch(name)
-
-
-def _list_references(repository: icechunk.Repository, head: str) -> dict[str, str]:
-    """Return the references of a backup (main, tags of cited snapshots) and their snapshots."""
-    tags = {f"tag.{tag}": repository.lookup_tag(tag) for tag in sorted(repository.list_tags())}
-    return {f"branch.{BRANCH}": head, **tags}
 
 
 def _is_there(path: Path, copy: Path, copied: _CopyCounts) -> bool:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import icechunk
-import zarr
 
 from hypergrid.archive.archive import LOCK
 from hypergrid.archive.arrays.records import FileEntry, LostRecords, Repair
@@ -192,8 +191,10 @@ class _RepairRun:
         self._mend_history(repository)
         self._mend_logs()
         for path in self.sums.find_damaged_spares():
-            what = "was another than the file of which it is a copy; it was written anew"
-            self._record(str(path.relative_to(self.folder)), what)
+            self._record(
+                str(path.relative_to(self.folder)),
+                "was another than the file of which it is a copy; it was written anew",
+            )
         self.sums.mark_pending(repository)
         self.sums.settle()
         self.sums.keep_spares(compare=True)
@@ -213,12 +214,11 @@ class _RepairRun:
         self.done.append(Repair(where, what, lost))
 
     def _note_gone(self, repository: icechunk.Repository, before: str, head: str) -> None:
-        """Record the losses."""
         # Before main moves, so that a restarted repair still knows the losses of a killed one.
         self.gone.is_any = True
-        kept = read_ledger(_open_root(repository, head)) or []
+        kept = read_ledger(Root.open(repository, head)) or []
         known = {entry.sha256 for entry in [*kept, *self.gone.files]}
-        root = _try_call(partial(_open_root, repository, before))
+        root = _try_call(partial(Root.open, repository, before))
         if root is not None:
             self.gone.described_by |= _try_call(lambda: root.described_by) or {}
             ledger = _try_call(partial(read_ledger, root)) or []
@@ -227,7 +227,6 @@ class _RepairRun:
             write_checked(self.folder / GONE, asdict(self.gone))
 
     def _mend_first_snapshot(self) -> None:
-        """Rewrite Icechunk's initial snapshot if damaged."""
         name = f"snapshots/{_FIRST}"
         known = self._read_sums(_FIRST)
         if known and known[0].fits(self.sums.store):
@@ -257,7 +256,7 @@ class _RepairRun:
                 # A missing chunk loses the part of its content that no raw copy has; an older snapshot loses
                 # everything after it. Take the cheaper one.
                 if lacks_chunks is not None:
-                    newest, older = _open_root(repository, lacks_chunks), _open_root(repository, snapshot)
+                    newest, older = Root.open(repository, lacks_chunks), Root.open(repository, snapshot)
                     if _count_lost(newest, older, self.folder / RAW) <= _count_held(newest) - _count_held(older):
                         break
                 return snapshot
@@ -284,7 +283,6 @@ class _RepairRun:
         return [name for _, name in sorted(candidates, reverse=True)]
 
     def _renew_sums(self, repository: icechunk.Repository, snapshot: str) -> None:
-        """Rewrite the damaged checksums of a snapshot."""
         if self._read_sums(snapshot) is not None or not (self.sums.store / "snapshots" / snapshot).exists():
             return
         # Other snapshots share the manifests and may have their checksums.
@@ -405,10 +403,6 @@ def _make_first_snapshot() -> bytes:
         written_us = round(repository.lookup_snapshot(_FIRST).written_at.timestamp() * 1e6)
     # An initial snapshot younger than the expiring ones would stop all maintenance.
     return replace_in_object(data, written_us.to_bytes(8, "little"), bytes(8))
-
-
-def _open_root(repository: icechunk.Repository, snapshot: str) -> Root:
-    return Root(zarr.open_group(repository.readonly_session(snapshot_id=snapshot).store, mode="r"))
 
 
 def _count_held(root: Root) -> int:

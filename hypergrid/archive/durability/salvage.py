@@ -95,7 +95,7 @@ class Damage:
 
 def find_damage(group: VariableGroup) -> Damage:
     """Find unreadable cells and side rows of a variable, one chunk in memory at once."""
-    damage = Damage()
+    holes = []
     arrays = {name: open_array(group.group, name) for name in (*ARRAYS, *([TESTS] if group.tested else []))}
     shape = arrays["flag"].shape
     for top, left in sorted({coordinate for array in arrays.values() for coordinate in list_stored_chunks(array)}):
@@ -108,9 +108,8 @@ def find_damage(group: VariableGroup) -> Damage:
             except _UNREADABLE:
                 continue
         if len(known) < len(arrays):
-            damage.holes.append(Hole(rows, columns, known))
-    damage.side_rows = _find_unreadable_rows(open_group(group.group, "side"))
-    return damage
+            holes.append(Hole(rows, columns, known))
+    return Damage(holes, _find_unreadable_rows(open_group(group.group, "side")))
 
 
 def remove_damaged(group: VariableGroup, damage: Damage) -> None:
@@ -157,8 +156,9 @@ def _make_readings(hole: Hole, filled: NDArray[np.bool_], group: VariableGroup, 
     if "flag" not in hole.known:
         flag[np.isnan(value)] = MISSING
     index = (column + hole.columns.start).astype(np.int32)
-    arrival_ns = time_ns + of("delay_ns", 0, "int64")
-    return Readings(group.series, index, time_ns, value, flag, arrival_ns, of(TESTS, 0, "uint16"))
+    return Readings(
+        group.series, index, time_ns, value, flag, time_ns + of("delay_ns", 0, "int64"), of(TESTS, 0, "uint16")
+    )
 
 
 @dataclass(frozen=True)
@@ -208,23 +208,21 @@ def lost_readings(name: str, holes: Sequence[Hole], group: VariableGroup, slices
 def recount(group: VariableGroup, slices: Slices) -> None:
     """Recompute the counts, extent and chunks of a variable."""
     readings = missing = 0
-    first, last, chunks = None, 0, []
     columns = slice(0, len(group.series))
-    for rows in iterate_bands(group, 0, slices.count, 1):
+    bands = list(iterate_bands(group, 0, slices.count, 1))
+    group.extent, group.chunks = None, np.empty(0, np.int64)
+    for rows in bands:
         flag = group.cells.read_flags(rows, columns)
         filled = np.flatnonzero((flag != ABSENT).any(axis=1)) + rows.start
         if len(filled):
             readings += int(np.count_nonzero(flag != ABSENT))
             missing += int(np.count_nonzero(flag == MISSING))
-            first, last = int(filled[0]) if first is None else first, int(filled[-1])
-            chunks.append(rows.start // CHUNK_SLICES)
+            group.occupy(filled)
     flag, superseded = group.side.read("flag", "superseded")
     current = superseded == 0
     group.readings = readings + int(np.count_nonzero(current))
     group.missing = missing + int(np.count_nonzero(current & (flag == MISSING)))
     group.superseded = int(np.count_nonzero(superseded))
-    group.extent = None if first is None else (first, last)
-    group.chunks = np.array(chunks, np.int64)
     group.save()
 
 

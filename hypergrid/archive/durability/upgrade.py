@@ -30,6 +30,7 @@ from hypergrid.archive.archive import LOCK, Archive
 from hypergrid.archive.arrays.cells import RUN_CHUNKS, split_consecutive
 from hypergrid.archive.arrays.layer_store import GROUP as LAYERS
 from hypergrid.archive.arrays.records import Json
+from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.table import CODECS
 from hypergrid.archive.arrays.variable_group import GROUP as VARIABLES
 from hypergrid.archive.disk.concurrent_io import DamagedChunks, list_stored_chunks, name_damaged_chunks, open_group
@@ -178,25 +179,22 @@ class _UpgradeRun:
 
     def _is_copy(self, snapshot: str) -> bool:
         """Return whether a snapshot has the new layout."""
-        root = zarr.open_group(self.repository.readonly_session(snapshot_id=snapshot).store, mode="r")
-        return root.attrs.get(_LAYOUT) == VERSION
+        return Root.open(self.repository, snapshot).group.attrs.get(_LAYOUT) == VERSION
 
     def _start_branch(self, head: str) -> bool:
         """Create the branch, again if main has moved since; return whether a current one existed."""
         if WORKING in self.repository.list_branches():
+            ancestry = self.repository.ancestry(branch=WORKING)
             # Otherwise main has moved, and the copy lacks its commits.
-            if self._find_base() == head:
+            if next(info.id for info in ancestry if COPIED not in info.metadata) == head:
                 return True
             self.repository.delete_branch(WORKING)
         self.repository.create_branch(WORKING, head)
         return False
 
-    def _find_base(self) -> str:
-        return next(info.id for info in self.repository.ancestry(branch=WORKING) if COPIED not in info.metadata)
-
     def _copy(self, head: str) -> int:
         """Copy the groups that are not copied yet; return their number."""
-        source = zarr.open_group(self.repository.readonly_session(snapshot_id=head).store, mode="r")
+        source = Root.open(self.repository, head).group
         done = {info.metadata.get(COPIED) for info in self.repository.ancestry(branch=WORKING)}
         names = list(_iterate_groups(source))
         left = [name for name in names if name not in done]

@@ -337,11 +337,15 @@ def _format_header(archive: Archive, name: str, fields: Sequence[Field]) -> str:
     if station is not None and station.name:
         lines.append(f"station_name = {_format_line(station.name)}")
     lines += [f"{key} = {NODATA if math.isnan(value) else repr(float(value))}" for key, value in coordinates.items()]
-    lines += [f"nodata = {NODATA}", "tz = 0", f"source = HyperGrid archive {_format_line(archive.name)}"]
-    lines.append(f"comment = snapshot {archive.snapshot}; {'; '.join(f'{f} is {k.label}' for k, f, *_ in fields)}")
-    lines.append("fields = timestamp " + " ".join(field for _, field, *_ in fields))
-    lines.append("units_multiplier = 1 " + " ".join(f"{multiplier:.12g}" for *_, multiplier, _ in fields))
-    lines.append("units_offset = 0 " + " ".join(f"{offset:.12g}" for *_, offset in fields))
+    lines += [
+        f"nodata = {NODATA}",
+        "tz = 0",
+        f"source = HyperGrid archive {_format_line(archive.name)}",
+        f"comment = snapshot {archive.snapshot}; {'; '.join(f'{f} is {k.label}' for k, f, *_ in fields)}",
+        "fields = timestamp " + " ".join(field for _, field, *_ in fields),
+        "units_multiplier = 1 " + " ".join(f"{multiplier:.12g}" for *_, multiplier, _ in fields),
+        "units_offset = 0 " + " ".join(f"{offset:.12g}" for *_, offset in fields),
+    ]
     return "\n".join([*lines, "[DATA]", ""])
 
 

@@ -137,12 +137,14 @@ def _find_extent(archive: Archive, kind: SeriesKind) -> dict[str, float]:
 
 def _write_positions(file: h5netcdf.File, archive: Archive, kind: SeriesKind) -> None:
     stations = [archive.stations.get(name) for name in kind.stations]
-    name = file.create_variable("station", ("station",), h5py.string_dtype())
-    name[:] = np.array(kind.stations, object)
-    name.attrs.update({"cf_role": "timeseries_id", "long_name": "station"})
-    title = file.create_variable("station_name", ("station",), h5py.string_dtype())
-    title[:] = np.array([station.name if station else "" for station in stations], object)
-    title.attrs.update({"standard_name": "platform_name", "long_name": "name of the station"})
+    titles = [station.name if station else "" for station in stations]
+    for key, texts, attributes in (
+        ("station", kind.stations, {"cf_role": "timeseries_id", "long_name": "station"}),
+        ("station_name", titles, {"standard_name": "platform_name", "long_name": "name of the station"}),
+    ):
+        made = file.create_variable(key, ("station",), h5py.string_dtype())
+        made[:] = np.array(texts, object)
+        made.attrs.update(attributes)
     for key, column, attributes in (
         ("lon", "lon", {"standard_name": "longitude", "units": "degrees_east"}),
         ("lat", "lat", {"standard_name": "latitude", "units": "degrees_north"}),
@@ -154,11 +156,10 @@ def _write_positions(file: h5netcdf.File, archive: Archive, kind: SeriesKind) ->
         )
         made.attrs.update(attributes)
     if kind.sample.height_m is not None:
-        depth = kind.sample.height_m < 0
+        standard_name, positive = ("depth", "down") if kind.sample.height_m < 0 else ("height", "up")
         made = file.create_variable("sensor_height", (), np.float64)
         made[...] = abs(kind.sample.height_m)
-        made.attrs.update({"standard_name": "depth" if depth else "height", "units": "m"})
-        made.attrs["positive"] = "down" if depth else "up"
+        made.attrs.update({"standard_name": standard_name, "units": "m", "positive": positive})
 
 
 def _attributes(name: str, kind: SeriesKind) -> dict[str, Any]:
