@@ -180,12 +180,10 @@ class JoinConfig:
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of a held tuple."""
         return SLOT_BYTES + (8 if self.policy_number == WINDOW_TIME else 0)
 
     @property
     def entry_bytes(self) -> int:
-        """Bytes of a key with held tuples."""
         return ENTRY_BYTES + 4 * self.streams
 
     @property

@@ -518,7 +518,6 @@ class WoJoin(FormerNames):
         return matches_of(out, self._results, int(join_state[LATE_WRITTEN])), code, start
 
     def _push_pieces(self, batch: Batch, *, last: bool = False) -> Matches:
-        """Push a batch through the reorder buffer in pieces."""
         results: list[Matches] = []
         for first in range(0, max(1, len(batch.stream)), PIECE):
             piece = batch.part(slice(first, first + PIECE))

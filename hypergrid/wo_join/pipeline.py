@@ -307,8 +307,8 @@ class Pipeline(FormerNames):
         if self._allowed_bytes is not None and (unfed or self.held_bytes > self._allowed_bytes):
             # Once joined, each waiting tuple will take a slot and an entry.
             more = sum(len(self._unfed_tuples[name].key) * join.tuple_bytes for name, join in self.joins.items())
-            label = "a pipeline of joins"
-            raise BufferFull(label, self.held_bytes + more, self._allowed_bytes, matches, len(others))
+            needed = self.held_bytes + more
+            raise BufferFull("a pipeline of joins", needed, self._allowed_bytes, matches, len(others))
         if still:
             raise KeysDoNotGrow(str(still[0]), matches)
         return matches
@@ -461,7 +461,6 @@ class Pipeline(FormerNames):
         return bounds
 
     def _share(self) -> None:
-        """Divide the memory among the joins."""
         if self._memory is None or self._allowed_bytes is None:
             return
         # Memory already in use cannot be taken back.

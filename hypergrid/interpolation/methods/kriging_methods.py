@@ -12,8 +12,8 @@ from hypergrid.interpolation.local.field import LocalField
 from hypergrid.interpolation.local.neighbourhood import NeighbourSelection
 from hypergrid.interpolation.methods.detrended import with_trend
 from hypergrid.interpolation.methods.fitted_variogram import build_fitted, find_residuals, parse_model
-from hypergrid.interpolation.methods.registry import METHODS, Field, Method
-from hypergrid.interpolation.points import Floats, Stations, Targets
+from hypergrid.interpolation.methods.registry import METHODS, Method
+from hypergrid.interpolation.points import Field, Floats, Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem
@@ -39,26 +39,20 @@ _COMMON = (
 )
 
 
-class EmptyField:
+class EmptyField(Field):
     """Field of a network without stations: every estimate is missing."""
-
-    notes: tuple[str, ...] = ()
-    """Notes for the reader of the result, such as the fitted variogram."""
 
     def __init__(self, slices: int) -> None:
         self._slices = slices
 
     @property
     def counts(self) -> NDArray[np.int32]:
-        """Zeros, shape (slices,)."""
         return np.zeros(self._slices, dtype=np.int32)
 
     def estimate(self, targets: Targets) -> Floats:
-        """Return NaN, shape (slices, targets)."""
         return np.full((self._slices, targets.count), np.nan)
 
     def variance(self, targets: Targets) -> Floats:
-        """Return NaN, shape (slices, targets)."""
         return self.estimate(targets)
 
 

@@ -77,23 +77,19 @@ def to_pykrige(variogram: Variogram) -> dict[str, Any]:
     if variogram.anisotropy:
         keywords["anisotropy_angle"] = variogram.anisotropy.angle_degree
         keywords["anisotropy_scaling"] = variogram.anisotropy.ratio
-    slope = variogram.psill / variogram.range_m
-    named: dict[str, float] | None = None
     if variogram.nested or variogram.model not in (*_SCALED, "linear", "power", "nugget"):
-        named = None
-    elif variogram.model in _SCALED:
-        named = {"psill": variogram.psill, "range": variogram.range_m}
-    elif variogram.exponent is not None:
-        named = {"scale": variogram.psill / variogram.range_m**variogram.exponent, "exponent": variogram.exponent}
-    else:
-        named = {"slope": slope}
-    if named is None:
 
         def semivariance(_: object, distance_m: Floats) -> Floats:
             return variogram.semivariance(distance_m)
 
         custom = {"variogram_model": "custom", "variogram_parameters": [], "variogram_function": semivariance}
         return {**keywords, **custom}
+    if variogram.model in _SCALED:
+        named = {"psill": variogram.psill, "range": variogram.range_m}
+    elif variogram.exponent is not None:
+        named = {"scale": variogram.psill / variogram.range_m**variogram.exponent, "exponent": variogram.exponent}
+    else:
+        named = {"slope": variogram.psill / variogram.range_m}
     model = "linear" if variogram.model == "nugget" else variogram.model
     return {**keywords, "variogram_model": model, "variogram_parameters": {**named, "nugget": variogram.nugget}}
 

@@ -112,7 +112,6 @@ class ReorderBuffer:
 
     @property
     def min_key(self) -> int:
-        """Least waiting key."""
         return min((run.low for queue in self.queues for run in queue.runs), default=CEILING)
 
     def write_disorder(self, stream_state: Ints) -> None:
@@ -125,7 +124,6 @@ class ReorderBuffer:
         release_gate.write_disorder(self.arrival_state, stream_state)
 
     def advance(self, clock: int) -> None:
-        """Advance the clock [ns] without an arrival."""
         join_state = self.arrival_state.join_state
         join_state[CLOCK] = max(join_state[CLOCK], clock)
         if join_state[CLOCK] > join_state[DEADLINE]:
