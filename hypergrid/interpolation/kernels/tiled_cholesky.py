@@ -51,11 +51,17 @@ def spans(stop: int, start: int = 0) -> Iterator[slice]:
 
 def share_tiles(work: Callable[[Piece], None], pieces: Sequence[Piece], rows: int) -> None:
     """Run `work` on each piece, on all processors from `WORTH_THREADS` rows."""
-    if rows < WORTH_THREADS:
+    run_pieces(work, pieces, on_threads=rows >= WORTH_THREADS)
+
+
+def run_pieces(work: Callable[[Piece], None], pieces: Sequence[Piece], *, on_threads: bool) -> None:
+    """Run `work` on each piece, on all processors or here; give way before each."""
+    if not on_threads:
         for piece in pieces:
             give_way()
             work(piece)
         return
+    # Importing this module takes half a second.
     from hypergrid.interpolation.kernels.threads import share  # noqa: PLC0415
 
     share(work, pieces)

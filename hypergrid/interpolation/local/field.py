@@ -15,7 +15,7 @@ import scipy  # submodules load on first use: most queries need none
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.core.pacing import give_way, ranges
+from hypergrid.core.pacing import ranges
 from hypergrid.interpolation.kernels.local_task import (
     COUNTS,
     ESTIMATES,
@@ -30,6 +30,7 @@ from hypergrid.interpolation.kernels.local_task import (
     task_of,
     weight_rows,
 )
+from hypergrid.interpolation.kernels.tiled_cholesky import run_pieces
 from hypergrid.interpolation.local import numpy_backend
 from hypergrid.interpolation.local.neighbourhood import (
     MORE_CANDIDATES,
@@ -346,20 +347,11 @@ class _LocalRun:
         self._compiled, self._key = compiled, key
 
     def run(self) -> None:
-        if not self._compiled:
-            order = np.arange(self._targets.count)
-            if self._neighbourhood.stations > 2 * TOGETHER:
-                # In Morton order fewer stations are near the targets of a chunk.
-                order = find_morton_order(self._targets.mean(self._targets.positions_m))
-            for piece in self._split_targets(order, self._width):
-                give_way()
-                self._run_piece(piece)
-            return
-        # Importing this module takes half a second.
-        from hypergrid.interpolation.kernels.threads import share  # noqa: PLC0415
-
-        middles_m = self._targets.mean(self._targets.positions_m)
-        share(self._run_piece, self._split_targets(find_morton_order(middles_m), self._width))
+        order = np.arange(self._targets.count)
+        if self._compiled or self._neighbourhood.stations > 2 * TOGETHER:
+            # In Morton order fewer stations are near the targets of a chunk.
+            order = find_morton_order(self._targets.mean(self._targets.positions_m))
+        run_pieces(self._run_piece, self._split_targets(order, self._width), on_threads=self._compiled)
 
     def _split_targets(self, targets: NDArray[np.intp], width: int) -> list[NDArray[np.intp]]:
         each = 8 * width * (4 + 4 * self._targets.parts)

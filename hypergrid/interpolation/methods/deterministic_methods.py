@@ -243,28 +243,10 @@ def _parse_inverse_distance(given: Mapping[str, Any]) -> dict[str, Any]:
     return dict(given)
 
 
-def _inverse_distance(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
-    return InverseDistanceField(
-        stations.positions_m,
-        values,
-        method="inverse_distance",
-        power=given["power"],
-        neighbours=given["neighbours"],
-        radius_m=given["radius_m"],
-    )
-
-
 def _parse_nearest(given: Mapping[str, Any]) -> dict[str, Any]:
     _check_positive("nearest", given, "radius_m")
     # Set as a parameter, because plans and counts read from it how many stations a point uses.
     return {**given, "neighbours": 1}
-
-
-def _nearest(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
-    # With one neighbour the power does not matter.
-    return InverseDistanceField(
-        stations.positions_m, values, method="nearest", power=1.0, neighbours=1, radius_m=given["radius_m"]
-    )
 
 
 def _parse_radial(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -301,14 +283,19 @@ _add_method(
         _RADIUS,
     ),
     parse=_parse_inverse_distance,
-    prepare=_inverse_distance,
+    prepare=lambda stations, values, given: InverseDistanceField(
+        stations.positions_m, values, method="inverse_distance", **given
+    ),
 )
 _add_method(
     "nearest",
     "Value of the nearest station that reports.",
     (_RADIUS,),
     parse=_parse_nearest,
-    prepare=_nearest,
+    # With one neighbour the power does not matter.
+    prepare=lambda stations, values, given: InverseDistanceField(
+        stations.positions_m, values, method="nearest", power=1.0, **given
+    ),
 )
 _add_method(
     "linear",

@@ -19,7 +19,7 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.interpolation.points import Floats
 from hypergrid.interpolation.variograms.empirical import Binning, EmpiricalVariogram, empirical_variogram
 from hypergrid.interpolation.variograms.models import MODELS
-from hypergrid.interpolation.variograms.variogram import Structure, Variogram
+from hypergrid.interpolation.variograms.variogram import Structure, Variogram, sum_structures
 
 Weights = Literal["pairs/distance^2", "pairs/semivariance^2", "pairs", "equal"]
 """Weights of the bins: gstat's fit.method 7 (its default), 2 (Cressie 1985), 1 and 6."""
@@ -306,14 +306,11 @@ class _FitProblem:
         matrix = np.stack(columns, axis=1) * root[:, None]
         sills, _ = scipy.optimize.nnls(matrix, wanted / unit * root)
         nugget = float(sills[-1] * unit) if self._nugget is None else self._nugget
-        first, *others = [
+        terms = [
             replace(shape, psill=float(sill * unit) if shape.psill else 0.0)
             for shape, sill in zip(shapes, sills, strict=False)
         ]
-        variogram = Variogram(
-            first.model, first.psill, first.range_m, nugget, first.smoothness, first.exponent, nested=tuple(others)
-        )
-        return variogram, np.asarray((matrix @ sills - wanted / unit * root), dtype=np.float64)
+        return sum_structures(terms, nugget), np.asarray((matrix @ sills - wanted / unit * root), dtype=np.float64)
 
 
 MIN_PAIRS = 30

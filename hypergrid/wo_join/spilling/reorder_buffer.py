@@ -30,8 +30,6 @@ from hypergrid.wo_join.state_layout import (
     CEILING,
     CLOCK,
     DEADLINE,
-    END_RECORD,
-    FIRST_RECORD,
     GREATEST,
     IDLE,
     JUMP,
@@ -342,15 +340,11 @@ class ReorderBuffer:
 
     def lag_s(self, stream: int) -> float:
         """Return the time that a stream has been ahead of the last one [s], else 0."""
-        stream_state, records, join_state = (
-            self.arrival_state.monitors.per,
-            self.arrival_state.monitors.records,
-            self.arrival_state.join_state,
-        )
+        monitors, join_state = self.arrival_state.monitors, self.arrival_state.join_state
         passed = int(join_state[LEAST_LINE])
-        if stream_state[stream, GREATEST] <= passed:
+        if monitors.per[stream, GREATEST] <= passed:
             return 0.0
-        ring = records[stream, np.arange(*stream_state[stream, [FIRST_RECORD, END_RECORD]]) & (records.shape[1] - 1)]
+        ring = state.unroll_ring(monitors, stream)
         return float(join_state[CLOCK] - ring[np.searchsorted(ring[:, 1], passed, side="right"), 2]) / 1e9
 
     def columns(self) -> dict[str, "np.ndarray[Any, Any]"]:

@@ -152,8 +152,7 @@ class TupleQueue:
         if not inside:
             return
         merged = merge_runs(inside)
-        self.runs = [run for run in self.runs if run.segment is not None]
-        self.runs.append(merged)
+        self.runs = [*(run for run in self.runs if run.segment is not None), merged]
         due = len(merged.select_upto(upto).key)
         while due > minimum:
             count = min(rows, due)
