@@ -77,6 +77,14 @@ def ranges(count: int) -> Iterator[tuple[int, int]]:
             give_way()
 
 
+def split_work(count: int, size: int) -> Iterator[slice]:
+    """Yield slices of at most `size` items, at least one; give way before each."""
+    step = max(1, size)
+    for first in range(0, count, step):
+        give_way()
+        yield slice(first, min(first + step, count))
+
+
 class Helpers:
     """Helper threads of paced work; they pause while it gives way."""
 

@@ -1,6 +1,7 @@
-"""Stations, where values are read, targets, where they are estimated, and the distances between them."""
+"""Stations, where values are read, targets, where fields estimate them, and the distances between places."""
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -84,6 +85,70 @@ class Targets:
         inside = slice((targets.start or 0) * self.parts, None if targets.stop is None else targets.stop * self.parts)
         covariates = {name: values[inside] for name, values in self.covariates.items()}
         return Targets(self.positions_m[inside], covariates, self.weights)
+
+
+class Field(ABC):
+    """Values of many slices over one network, evaluated at targets."""
+
+    notes: tuple[str, ...] = ()
+    """Notes for the reader of the result, such as the fitted variogram."""
+    is_assumed: bool = False
+    """Whether the variogram replaces one that could not be fitted; variances are then NaN."""
+    inner_fields: Sequence["Field"] = ()
+    """Fields that it consists of, such as those of single slices or of residuals."""
+
+    @property
+    @abstractmethod
+    def counts(self) -> NDArray[np.int32]:
+        """Stations used in each slice, shape (slices,)."""
+
+    @abstractmethod
+    def estimate(self, targets: Targets) -> Floats:
+        """Estimate the targets, shape (slices, targets)."""
+
+    @abstractmethod
+    def variance(self, targets: Targets) -> Floats:
+        """Compute the error variance of the estimates, shape (slices, targets)."""
+
+    def counts_at(self, targets: Targets) -> NDArray[np.int32]:
+        """Count the stations of each estimate, shape (slices, targets), or (slices, 1) if a slice has one count."""
+        return self.counts[:, None]
+
+    def expect(self, places: int, slices: int, *, keep: bool = True) -> None:  # noqa: B027 - few fields use it
+        """Announce the size of the whole job, and permission to cache for later slices."""
+
+    def take_slices(self, slices: NDArray[np.intp]) -> "Field":
+        """Copy the field with some of its slices, shape (chosen,), in their order.
+
+        Whatever depends on all slices (a pooled variogram, the network in use) is unchanged, so that the estimates of a
+        slice do not depend on which others are requested; nothing is refitted, refactorised or retriangulated.
+        """
+        return FieldSubset(self, slices)
+
+    def replace_values(self, values: Floats) -> "Field | None":
+        """Copy the field with other values over the same network, shape (slices, stations); None if unsupported."""
+        return None
+
+
+class FieldSubset(Field):
+    """Subset of slices of a field that cannot be split; estimates all slices and selects."""
+
+    def __init__(self, field: Field, slices: NDArray[np.intp]) -> None:
+        self._field, self._slices = field, slices
+        self.inner_fields = (field,)
+
+    @property
+    def counts(self) -> NDArray[np.int32]:
+        return self._field.counts[self._slices]
+
+    def estimate(self, targets: Targets) -> Floats:
+        return self._field.estimate(targets)[self._slices]
+
+    def counts_at(self, targets: Targets) -> NDArray[np.int32]:
+        return self._field.counts_at(targets)[self._slices]
+
+    def variance(self, targets: Targets) -> Floats:
+        return self._field.variance(targets)[self._slices]
 
 
 # 64-bit degrees projected to metres, or placed on the sphere, are off by some 1e-9 m; PyKrige uses 1e-10 m, in metres.
@@ -224,7 +289,6 @@ class Samples:
 
     @property
     def stations(self) -> Stations:
-        """The stations, with elevation and other covariates."""
         return Stations(self.positions_m, self.names, {"elevation": self.elevation_m, **self.covariates})
 
     @property

@@ -1,13 +1,13 @@
 """Configuration of a join, and parameters of its streams that are known beforehand."""
 
 import datetime
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from hypergrid.core.errors import InvalidQuery
+from hypergrid.wo_join import state_layout
 from hypergrid.wo_join.state_layout import (
     ALLOWED,
     ASSEMBLING,
@@ -27,11 +27,8 @@ from hypergrid.wo_join.state_layout import (
     WINDOW_COUNT,
     WINDOW_TIME,
     Ints,
+    KnownArrays,
 )
-from hypergrid.wo_join.state_layout import ENTRY_BYTES as ENTRY_BYTES_AT
-from hypergrid.wo_join.state_layout import RARE as RARE_AT
-from hypergrid.wo_join.state_layout import SLOT_BYTES as SLOT_BYTES_AT
-from hypergrid.wo_join.state_layout import KnownArrays as KnownArrays
 
 Policy = Literal["window", "published", "progress"]
 Form = Literal["inner", "assembling"]
@@ -92,77 +89,68 @@ class JoinConfig:
 
     def __post_init__(self) -> None:
         self._check_kinds()
-        if not 2 <= self.streams <= 1024:
-            _refuse(f"2 to 1024 streams; got {self.streams}")
-        if self.policy not in POLICIES:
-            _refuse(f"a policy among {', '.join(POLICIES)}; got {self.policy!r}")
-        if self.form not in FORMS:
-            _refuse(f"a form among {', '.join(FORMS)}; got {self.form!r}")
-        if (self.window is not None) != (self.policy == "window"):
-            _refuse(f"window= with policy 'window', and only there; got policy {self.policy!r}, window {self.window!r}")
-        if self.window is not None and self.window_number < 1:
-            _refuse(f"a window of at least one tuple or nanosecond; got {self.window!r}")
-        if self.idle_s is not None and not 0 < self.idle_s < 1e9:
-            _refuse(f"idle_s above 0 and below 1e9; got {self.idle_s!r}")
-        if self.jump is not None and self.jump < 1:
-            _refuse(f"a jump of at least one key unit; got {self.jump!r}")
-        if self.rare < 1:
-            _refuse(f"rare= of at least 1; got {self.rare!r}")
-        if not self.in_order and (self.form != "assembling" or self.policy != "progress" or self.strategy is not None):
-            _refuse(
-                "in_order=False with form 'assembling', policy 'progress' and no strategy; got "
-                f"{self.form!r}, {self.policy!r}, {self.strategy!r}"
-            )
+        _require(2 <= self.streams <= 1024, f"2 to 1024 streams; got {self.streams}")
+        _require(self.policy in POLICIES, f"a policy among {', '.join(POLICIES)}; got {self.policy!r}")
+        _require(self.form in FORMS, f"a form among {', '.join(FORMS)}; got {self.form!r}")
+        _require(
+            (self.window is not None) == (self.policy == "window"),
+            f"window= with policy 'window', and only there; got policy {self.policy!r}, window {self.window!r}",
+        )
+        _require(
+            self.window is None or self.window_number >= 1,
+            f"a window of at least one tuple or nanosecond; got {self.window!r}",
+        )
+        _require(self.idle_s is None or 0 < self.idle_s < 1e9, f"idle_s above 0 and below 1e9; got {self.idle_s!r}")
+        _require(self.jump is None or self.jump >= 1, f"a jump of at least one key unit; got {self.jump!r}")
+        _require(self.rare >= 1, f"rare= of at least 1; got {self.rare!r}")
+        _require(
+            self.in_order or (self.form, self.policy, self.strategy) == ("assembling", "progress", None),
+            "in_order=False with form 'assembling', policy 'progress' and no strategy; got "
+            f"{self.form!r}, {self.policy!r}, {self.strategy!r}",
+        )
         self._check_strategy()
         self._check_known()
 
     def _check_kinds(self) -> None:
-        numbers: tuple[tuple[str, object], ...] = (
-            ("streams", self.streams),
-            ("allowed_bytes", self.allowed_bytes),
-            ("jump", self.jump),
-            ("rare", self.rare),
+        for name in ("streams", "allowed_bytes", "jump", "rare"):
+            number = getattr(self, name)
+            is_whole = number is None or isinstance(number, int | np.integer)
+            _require(is_whole, f"{name}= as a whole number; got {number!r}")
+        _require(
+            self.window is None or isinstance(self.window, int | np.integer | datetime.timedelta),
+            f"window= as a whole number of tuples, or a datetime.timedelta; got {self.window!r}",
         )
-        for name, number in numbers:
-            if number is not None and not isinstance(number, int | np.integer):
-                _refuse(f"{name}= as a whole number; got {number!r}")
-        window: object = self.window
-        if window is not None and not isinstance(window, int | np.integer | datetime.timedelta):
-            _refuse(f"window= as a whole number of tuples, or a datetime.timedelta; got {window!r}")
-        known: object = self.known
-        if known is not None and not isinstance(known, KnownParameters):
-            _refuse(f"known= as Known(…); got {known!r}")
+        _require(
+            self.known is None or isinstance(self.known, KnownParameters), f"known= as Known(…); got {self.known!r}"
+        )
 
     def _check_strategy(self) -> None:
-        if self.strategy is not None and self.strategy not in STRATEGIES:
-            _refuse(f"a strategy among {', '.join(STRATEGIES)}, or None; got {self.strategy!r}")
-        if self.strategy is not None and self.policy == "window":
-            _refuse(
-                f"policy 'progress' or 'published' with a strategy; got {self.strategy!r} with policy 'window', which "
-                "says itself what is held: choose a smaller window"
-            )
-        if self.spill_folder is not None and self.strategy not in SPILLING:
-            _refuse(f"spill_folder= with strategy {' or '.join(SPILLING)} only; got strategy {self.strategy!r}")
+        _require(
+            self.strategy in (*STRATEGIES, None),
+            f"a strategy among {', '.join(STRATEGIES)}, or None; got {self.strategy!r}",
+        )
+        _require(
+            self.strategy is None or self.policy != "window",
+            f"policy 'progress' or 'published' with a strategy; got {self.strategy!r} with policy 'window', which "
+            "says itself what is held: choose a smaller window",
+        )
+        _require(
+            self.spill_folder is None or self.strategy in SPILLING,
+            f"spill_folder= with strategy {' or '.join(SPILLING)} only; got strategy {self.strategy!r}",
+        )
 
     def _check_known(self) -> None:
         known, n = self.known or KnownParameters(), self.streams
-        columns: tuple[tuple[str, Sequence[object] | None], ...] = (
-            ("scrambling_factor", known.scrambling_factor),
-            ("rate_hz", known.rate_hz),
-            ("lag", known.lag),
-            ("disorder", known.disorder),
-            ("multiplicity", known.multiplicity),
-        )
-        for name, column in columns:
-            if column is not None and len(column) != n:
-                _refuse(f"known.{name} of {n} streams; got {len(column)}")
-        if known.lag is not None and any(len(row) != n for row in known.lag):
-            _refuse(f"known.lag of {n} rows and columns")
+        for name, column in vars(known).items():
+            if column is not None:
+                _require(len(column) == n, f"known.{name} of {n} streams; got {len(column)}")
+        _require(all(len(row) == n for row in known.lag or ()), f"known.lag of {n} rows and columns")
         numbers = [*(known.scrambling_factor or ()), *(known.disorder or ())]
-        if any(number < 0 for number in numbers) or any(not rate > 0 for rate in known.rate_hz or ()):
-            _refuse("known scrambling factors and disorder of 0 or more, and rates above 0")
-        if min(known.multiplicity or (1,)) < 1:
-            _refuse(f"known multiplicities of 1 or more; got {known.multiplicity}")
+        _require(
+            all(number >= 0 for number in numbers) and all(rate > 0 for rate in known.rate_hz or ()),
+            "known scrambling factors and disorder of 0 or more, and rates above 0",
+        )
+        _require(min(known.multiplicity or (1,)) >= 1, f"known multiplicities of 1 or more; got {known.multiplicity}")
 
     @property
     def window_number(self) -> int:
@@ -180,12 +168,10 @@ class JoinConfig:
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of a held tuple."""
         return SLOT_BYTES + (8 if self.policy_number == WINDOW_TIME else 0)
 
     @property
     def entry_bytes(self) -> int:
-        """Bytes of a key with held tuples."""
         return ENTRY_BYTES + 4 * self.streams
 
     @property
@@ -203,10 +189,11 @@ class JoinConfig:
         """Write the settings and known parameters into a join's state arrays."""
         known = self.known or KnownParameters()
         join_state[POLICY], join_state[FORM] = self.policy_number, INNER if self.form == "inner" else ASSEMBLING
-        join_state[WINDOW], join_state[RARE_AT], join_state[JUMP] = self.window_number, self.rare, self.jump or 0
+        join_state[WINDOW], join_state[JUMP] = self.window_number, self.jump or 0
         join_state[IDLE] = CEILING if self.idle_s is None else round(self.idle_s * 1e9)
         join_state[ALLOWED] = CEILING if self.allowed_bytes is None else self.allowed_bytes
-        join_state[SLOT_BYTES_AT], join_state[ENTRY_BYTES_AT] = self.slot_bytes, self.entry_bytes
+        join_state[state_layout.RARE], join_state[state_layout.SLOT_BYTES] = self.rare, self.slot_bytes
+        join_state[state_layout.ENTRY_BYTES] = self.entry_bytes
         stream_state[:, KNOWN_DISPLACED] = -1 if known.scrambling_factor is None else known.scrambling_factor
         stream_state[:, KNOWN_DISORDER] = -1 if known.disorder is None else known.disorder
         stream_state[:, KNOWN_REPEATED] = -1 if known.multiplicity is None else known.multiplicity
@@ -223,5 +210,6 @@ class JoinConfig:
         )
 
 
-def _refuse(needed: str) -> None:
-    raise InvalidQuery(f"a join of streams needs {needed}")
+def _require(condition: object, needed: str) -> None:
+    if not condition:
+        raise InvalidQuery(f"a join of streams needs {needed}")

@@ -196,9 +196,8 @@ class WoJoin(FormerNames):
         admit(f"{label} with one tuple each", about.one_each_bytes, about.allowed_bytes)
         if about.sorting_bytes:
             admit(f"{label} that sorts {known.scrambling_factor} tuples first", self.min_bytes, about.allowed_bytes)
-        if about.strategy is not None:
-            return
-        if about.policy == "published" and known.scrambling_factor is not None and known.lag is not None:
+        by_bounds = about.strategy is None and about.policy == "published"
+        if by_bounds and known.scrambling_factor is not None and known.lag is not None:
             rates = known.rate_hz or (1.0,) * about.streams
             bounds = buffer_bounds(known.scrambling_factor, rates, known.lag)
             # Under a limit, several tuples of one key are not guaranteed room.
@@ -262,7 +261,8 @@ class WoJoin(FormerNames):
         whole_batch = (
             numbered if key_high is None else echo_keys(numbered, parse_integers("key_high", key_high).astype(np.int64))
         )
-        matches = self._run(whole_batch) if self._reorder_buffer is None else self._push_pieces(whole_batch)
+        waiting = self._reorder_buffer
+        matches = self._run(whole_batch) if waiting is None else self._push_pieces(waiting, whole_batch)
         self._check_growth(matches)
         return matches
 
@@ -270,7 +270,7 @@ class WoJoin(FormerNames):
         """Advance the clock [ns] without an arrival: streams may go idle, and slices close."""
         if self._reorder_buffer is not None:
             self._reorder_buffer.advance(clock_ns)
-            return self._push_pieces(make_empty_batch())
+            return self._push_pieces(self._reorder_buffer, make_empty_batch())
         kernel.pass_time(self._state, clock_ns)
         return self._run(make_empty_batch())
 
@@ -294,7 +294,8 @@ class WoJoin(FormerNames):
     def finish(self) -> Matches:
         """Return the last results: in the assembling form, all open slices. Afterwards nothing can be pushed."""
         if self._reorder_buffer is not None:
-            matches, self._finished = self._push_pieces(make_empty_batch(), last=True), True
+            matches = self._push_pieces(self._reorder_buffer, make_empty_batch(), last=True)
+            self._finished = True
             if self._reorder_buffer.segments is not None:
                 self._reorder_buffer.segments.close()
             return matches
@@ -517,13 +518,12 @@ class WoJoin(FormerNames):
         self._results = int(join_state[WRITTEN])
         return matches_of(out, self._results, int(join_state[LATE_WRITTEN])), code, start
 
-    def _push_pieces(self, batch: Batch, *, last: bool = False) -> Matches:
-        """Push a batch through the reorder buffer in pieces."""
+    def _push_pieces(self, waiting: ReorderBuffer, batch: Batch, *, last: bool = False) -> Matches:
         results: list[Matches] = []
         for first in range(0, max(1, len(batch.stream)), PIECE):
             piece = batch.part(slice(first, first + PIECE))
             try:
-                lacking = self._push_piece(piece, results, last=last)
+                lacking = self._push_piece(waiting, piece, results, last=last)
             except OSError as error:
                 raise SpillFailed(
                     self._label, error, join_matches(results), self._return_tuples(batch, first + PIECE)
@@ -535,39 +535,40 @@ class WoJoin(FormerNames):
                 )
         return join_matches(results)
 
-    def _push_piece(self, piece: Batch, results: list[Matches], *, last: bool) -> int:
+    def _push_piece(self, waiting: ReorderBuffer, piece: Batch, results: list[Matches], *, last: bool) -> int:
         """Push one piece and append its results.
 
         Returns the bytes needed if the limit is exceeded, else 0.
         """
-        waiting = self._reorder_buffer
-        assert waiting is not None
         with contextlib.closing(waiting.release_tuples(piece, last=last)) as released:
             for part, at in released:
-                self._let_sleep()
-                lacking = self._feed(part, at, results)
+                self._let_sleep(waiting)
+                lacking = self._feed(waiting, part, at, results)
                 if lacking:
                     return lacking
                 if last:
                     self._close(waiting.min_key)
-                    self._add_closed(results)
+                    self._add_closed(waiting, results)
         results.append(waiting.make_quarantined())
-        self._let_sleep()
+        self._let_sleep(waiting)
         if last:
             self._close(CEILING)
         else:
-            clock = int(waiting.arrival_state.join_state[CLOCK])
-            kernel.pass_time(self._state, clock)
-        self._add_closed(results)
+            kernel.pass_time(self._state, int(waiting.arrival_state.join_state[CLOCK]))
+        self._add_closed(waiting, results)
         return 0 if waiting.settle(self._held_bytes()) else self._held_bytes() + waiting.memory_bytes
 
-    def _feed(self, part: Batch, at: "np.ndarray[tuple[int], np.dtype[np.int64]]", results: list[Matches]) -> int:
+    def _feed(
+        self,
+        waiting: ReorderBuffer,
+        part: Batch,
+        at: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+        results: list[Matches],
+    ) -> int:
         """Join the tuples released by the arrivals `at`.
 
         Returns the bytes needed if the limit is exceeded, else 0.
         """
-        waiting = self._reorder_buffer
-        assert waiting is not None
         start, before = 0, int(self._state.join_state[TAKEN])
         waiting.write_disorder(self._state.monitors.per)
         while True:
@@ -586,17 +587,15 @@ class WoJoin(FormerNames):
                 waiting.put_back(rest)
                 return self._held_bytes(1) + waiting.memory_bytes
 
-    def _add_closed(self, results: list[Matches]) -> None:
+    def _add_closed(self, waiting: ReorderBuffer, results: list[Matches]) -> None:
         """Append the slices that were closed, as results of the last arrival."""
-        assert self._reorder_buffer is not None
         matches, _, _ = self._loop(make_empty_batch(), 0)
-        last = np.full(len(matches), self._reorder_buffer.arrival_state.join_state[TAKEN] - 1)
+        last = np.full(len(matches), waiting.arrival_state.join_state[TAKEN] - 1)
         results.append(dataclasses.replace(matches, at=last))
 
-    def _let_sleep(self) -> None:
+    def _let_sleep(self, waiting: ReorderBuffer) -> None:
         """Put idle streams to sleep in the join once none of their tuples wait."""
-        assert self._reorder_buffer is not None
-        gone = self._reorder_buffer.gone_streams
+        gone = waiting.gone_streams
         if len(gone):
             self._state.monitors.per[gone, ASLEEP] = 1
             find_lowest_lines(self._state)

@@ -228,8 +228,7 @@ class SharedMemory:
             No join has this name.
         """
         if name not in self._joins:
-            kind = "join"
-            raise NotFound.among(kind, name, self._joins)
+            raise NotFound.among("join", name, self._joins)
         del self._joins[name]
         self.share()
 

@@ -177,12 +177,10 @@ class DependentMonitor:
         self._monitors = _sort_pairs(self._monitors, self._buffer, first_keys, other)
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the state as columns of a snapshot."""
         names = ("per", "records", "rates", "spread")
         return {**self._buffer._asdict(), **{name: getattr(self._monitors, name) for name in names}}
 
     def restore(self, columns: Mapping[str, NDArray[Any]]) -> None:
-        """Restore the state from `columns`."""
         own = dict(columns)
         self._buffer = SortBuffer(own.pop("waiting"), own.pop("ends"))
         self._monitors = self._monitors._replace(**own)

@@ -4,7 +4,7 @@ import datetime
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -55,8 +55,7 @@ QUERY_3 = (*QUERY_2[:2], Stage("results", ("S7", "S8"), key_of=("S1", "S4")))
 """Query 2 with the last join on another key."""
 
 
-@dataclass(frozen=True)
-class _Tuples:
+class _Tuples(NamedTuple):
     """Tuples of one stream of a pipeline, composed of tuples of pushed streams (leaves)."""
 
     at: Ints
@@ -69,9 +68,6 @@ class _Tuples:
     others: Ints
     """Other key of each leaf, shape (m, leaves)."""
 
-    def take_rows(self, chosen: NDArray[np.intp] | Ints | slice) -> "_Tuples":
-        return _Tuples(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
-
 
 class _LeafColumns(NamedTuple):
     """Components of tuples: rows, payloads and other keys of each leaf, shape (m, leaves) each."""
@@ -79,9 +75,6 @@ class _LeafColumns(NamedTuple):
     rows: Ints
     payloads: Floats
     others: Ints
-
-    def take_rows(self, chosen: NDArray[np.intp] | Ints | slice) -> "_LeafColumns":
-        return _LeafColumns._make(column[chosen] for column in self)
 
 
 class _FedTuples(NamedTuple):
@@ -92,12 +85,16 @@ class _FedTuples(NamedTuple):
     at: Ints
     arrival: Ints
 
-    def take_rows(self, chosen: NDArray[np.intp] | slice) -> "_FedTuples":
-        return _FedTuples._make(column[chosen] for column in self)
-
     @classmethod
     def of(cls, parts: Sequence["_FedTuples"]) -> "_FedTuples":
         return cls._make(np.concatenate(columns) for columns in zip(*parts, strict=True))
+
+
+_Columns = TypeVar("_Columns", _Tuples, _LeafColumns, _FedTuples)
+
+
+def _take_rows(columns: _Columns, chosen: NDArray[np.intp] | Ints | slice) -> _Columns:
+    return type(columns)._make(column[chosen] for column in columns)
 
 
 _NO_TUPLES = _FedTuples(np.zeros(0, np.int32), *(np.zeros(0, np.int64),) * 3)
@@ -124,7 +121,7 @@ class _InputTuples:
         self.parts = _LeafColumns._make(map(np.concatenate, zip(self.parts, new, strict=True)))
 
     def get_columns(self, rows: Ints) -> _LeafColumns:
-        return self.parts.take_rows(rows - self.first)
+        return _take_rows(self.parts, rows - self.first)
 
     def forget(self, below: int) -> None:
         # Copied, because a view would keep the memory of the whole array.
@@ -273,9 +270,9 @@ class Pipeline(FormerNames):
         """
         if other_key is None and self._dependent:
             raise InvalidQuery(f"joins on another key (of {', '.join(self._dependent)}) need other_key=")
-        batch = make_batch(
-            len(self.leaves), stream, key, payload, self._make_ticks(stream) if arrival is None else arrival, None
-        )
+        first = int(self._tuple_counts.sum())
+        arrivals = make_ticks(first, np.size(stream)) if arrival is None else arrival
+        batch = make_batch(len(self.leaves), stream, key, payload, arrivals, None)
         others = batch.key if other_key is None else parse_keys("other_key", other_key).astype(np.int64)
         if others.shape != batch.key.shape:
             raise InvalidQuery(
@@ -285,14 +282,13 @@ class Pipeline(FormerNames):
             raise InvalidQuery("a pipeline needs arrivals with every push, or with none; got both")
         if len(others):
             self._ticking = arrival is None
-        first = int(self._tuple_counts.sum())
         numbers = np.arange(first, first + len(others), dtype=np.int64)
         rows = number_rows(batch.stream, self._tuple_counts)
         columns = (rows[:, None], batch.payload[:, None], others[:, None])
         all_of = _Tuples(numbers, batch.arrival, batch.key, *columns)
         by_stream: dict[str, _Tuples] = {}
         for number, name in enumerate(self.leaves):
-            by_stream[name] = all_of.take_rows(np.flatnonzero(batch.stream == number))
+            by_stream[name] = _take_rows(all_of, np.flatnonzero(batch.stream == number))
             if name in self._dependent:
                 self._dependent[name].observe(by_stream[name].key, by_stream[name].others[:, 0])
         late: list[LateTuples] = []
@@ -307,14 +303,11 @@ class Pipeline(FormerNames):
         if self._allowed_bytes is not None and (unfed or self.held_bytes > self._allowed_bytes):
             # Once joined, each waiting tuple will take a slot and an entry.
             more = sum(len(self._unfed_tuples[name].key) * join.tuple_bytes for name, join in self.joins.items())
-            label = "a pipeline of joins"
-            raise BufferFull(label, self.held_bytes + more, self._allowed_bytes, matches, len(others))
+            needed = self.held_bytes + more
+            raise BufferFull("a pipeline of joins", needed, self._allowed_bytes, matches, len(others))
         if still:
             raise KeysDoNotGrow(str(still[0]), matches)
         return matches
-
-    def _make_ticks(self, stream: ArrayLike) -> Ints:
-        return make_ticks(int(self._tuple_counts.sum()), np.size(stream))
 
     def _join(
         self, stage: Stage, by_stream: dict[str, _Tuples], late: list[LateTuples], still: list[KeysDoNotGrow]
@@ -328,12 +321,12 @@ class Pipeline(FormerNames):
             keys = tuples.key if column is None else tuples.others[:, column]
             inputs.append(_FedTuples(np.full(len(keys), number, np.int32), keys, tuples.at, tuples.arrival))
         new = _FedTuples.of(inputs)
-        fed = _FedTuples.of([self._unfed_tuples[stage.output], new.take_rows(np.argsort(new.at, kind="stable"))])
+        fed = _FedTuples.of([self._unfed_tuples[stage.output], _take_rows(new, np.argsort(new.at, kind="stable"))])
         before = int(join.tuple_counts.sum())
         results, taken = self._feed(join, fed, still)
-        self._unfed_tuples[stage.output] = fed.take_rows(slice(taken, None))
+        self._unfed_tuples[stage.output] = _take_rows(fed, slice(taken, None))
         rows = np.concatenate([matches.rows for matches in results])
-        brought_by = fed.take_rows(np.concatenate([matches.at for matches in results]) - before)
+        brought_by = _take_rows(fed, np.concatenate([matches.at for matches in results]) - before)
         members, next_rows, min_rows = [], join.tuple_counts, join.list_min_rows()
         for number, name in enumerate(stage.inputs):
             kept = self._inputs[stage.output, name]
@@ -356,7 +349,7 @@ class Pipeline(FormerNames):
         """
         results, start = [], 0
         while True:
-            stream, key, _, arrival = fed.take_rows(slice(start, None))
+            stream, key, _, arrival = _take_rows(fed, slice(start, None))
             try:
                 # Payloads stay in `_inputs`, where they are looked up by row.
                 results.append(join.push(stream, key, np.zeros(len(key)), arrival))
@@ -461,7 +454,6 @@ class Pipeline(FormerNames):
         return bounds
 
     def _share(self) -> None:
-        """Divide the memory among the joins."""
         if self._memory is None or self._allowed_bytes is None:
             return
         # Memory already in use cannot be taken back.

@@ -12,8 +12,7 @@ from hypergrid.execution.operators.cells import Cells
 from hypergrid.interpolation import Field, Stations, Targets, Variogram
 from hypergrid.interpolation.methods.conditioning import conditioning_note, models_of
 from hypergrid.interpolation.methods.in_time import KnownReadings, Ticks, estimate
-from hypergrid.interpolation.methods.registry import count_at
-from hypergrid.interpolation.methods.station_selection import PARAMETERS, replace_values, treat_coincident
+from hypergrid.interpolation.methods.station_selection import PARAMETERS, treat_coincident
 from hypergrid.interpolation.solvers.trend import ELEVATION, NETWORK_M, trend_of
 from hypergrid.interpolation.variograms.variogram import check_validity
 from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
@@ -91,7 +90,7 @@ def prepare_interpolation(
     if trend_of(given) is not None:
         own[NETWORK_M] = network_m
     field = operator.row.prepare(used, values, own)
-    notes += tuple(getattr(field, "notes", ()))
+    notes += field.notes
     models = models_of(field)
     if not isinstance(model, Variogram):
         # A fitted model is known only now.
@@ -219,7 +218,7 @@ def make_layer_lookup(node: Perspective) -> Covariate:
 
 def count_stations_used(field: Field, targets: Targets) -> NDArray[np.int64]:
     """Return the stations used, shape (slices, 1), or (slices, targets) if counted by target."""
-    counts = field.counts[:, None] if getattr(field, "counts_are_even", False) else count_at(field, targets)
+    counts = field.counts[:, None] if getattr(field, "counts_are_even", False) else field.counts_at(targets)
     return counts.astype(np.int64)
 
 
@@ -258,7 +257,7 @@ class FieldCache:
     def get_field(self, key: str, values: NDArray[np.float64]) -> tuple[Field, Metres, int] | None:
         """Return the field of values (slices, series), plane and station count; None if not cached."""
         network = self._networks.get(key)
-        field = None if network is None else replace_values(network.field, values[:, network.used])
+        field = None if network is None else network.field.replace_values(values[:, network.used])
         return None if network is None or field is None else (field, network.metres, network.stations)
 
     def get_targets(

@@ -24,8 +24,7 @@ from hypergrid.execution.planning.strategy import (
     pulled,
 )
 from hypergrid.interpolation.kernels.covariance import WORTH_COMPILED
-from hypergrid.interpolation.local.field import CHUNK_BYTES, FACTOR_BYTES
-from hypergrid.interpolation.local.weights import FEW_SLICES, held_bytes
+from hypergrid.interpolation.local.field import CHUNK_BYTES, FACTOR_BYTES, FEW_SLICES, held_bytes
 from hypergrid.interpolation.methods.in_time import CELLS_AT_ONCE
 from hypergrid.interpolation.solvers.field import PIECE_PAIRS
 from hypergrid.perspective import Aggregate, Interpolate, InterpolateInTime, Perspective, Recur, Surface

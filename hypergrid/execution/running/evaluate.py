@@ -62,10 +62,9 @@ from hypergrid.execution.planning.dependencies import Buffers, Times, find_reach
 from hypergrid.execution.running.mean_errors import MeanErrors
 from hypergrid.interpolation import Field, Targets
 from hypergrid.interpolation.local.field import LocalField
-from hypergrid.interpolation.methods.detrended import DetrendedField, DetrendedKriging
-from hypergrid.interpolation.methods.extrapolation import relative_leverage
+from hypergrid.interpolation.methods.conditioning import relative_leverage
+from hypergrid.interpolation.methods.detrended import DetrendedKriging
 from hypergrid.interpolation.methods.in_time import KnownReadings
-from hypergrid.interpolation.methods.station_selection import field_of
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.trend import ELEVATION
 from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective, Recur
@@ -500,7 +499,7 @@ class Evaluator:
         final = aggregates[-1]
         field, metres, _ = self._get_field(node, operator)
         # An assumed variogram gives no error variance.
-        if not field.counts.any() or getattr(field, "is_assumed", False):
+        if not field.counts.any() or field.is_assumed:
             return None
         if final.token not in self._errors:
             if not isinstance(field, KrigingField):
@@ -598,7 +597,7 @@ class Evaluator:
                     return self._field_cache.get_field(key, values) or self._prepare_field(node, operator, values)
             self._fields[key] = self._prepare_field(node, operator, self._cached_stations(node.source).value)
         field, metres, stations = self._fields[key]
-        return (field if times is None else field_of(field, times)), metres, stations
+        return (field if times is None else field.take_slices(times)), metres, stations
 
     def _prepare_field(
         self, node: Perspective, operator: Interpolate, values: NDArray[np.float64]
@@ -635,8 +634,7 @@ class Evaluator:
         for note in (*placing.notes, *(note_prefix(node.source) + note for note in prepared.notes)):
             self.diagnostics.set_note(note, note)
         field = prepared.field
-        if isinstance(field, KrigingField | LocalField | DetrendedField):
-            field.expect(node.topology.space.count, node.topology.time.count, keep=self._keeps_weights)
+        field.expect(node.topology.space.count, node.topology.time.count, keep=self._keeps_weights)
         placed_count = int((placing.near & known).sum()) - prepared.merged_count
         stations = min(operator.arguments.get("neighbours") or placed_count, placed_count)
         if key in self._network_known and not prepared.merged_count:

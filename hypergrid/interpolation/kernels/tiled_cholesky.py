@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from hypergrid.core.blas import one_thread, threads_for
-from hypergrid.core.pacing import give_way
+from hypergrid.core.pacing import give_way, split_work
 from hypergrid.interpolation.kernels import blas_in_place as on_tile
 from hypergrid.interpolation.kernels.blas_in_place import Floats, add_product
 
@@ -51,11 +51,17 @@ def spans(stop: int, start: int = 0) -> Iterator[slice]:
 
 def share_tiles(work: Callable[[Piece], None], pieces: Sequence[Piece], rows: int) -> None:
     """Run `work` on each piece, on all processors from `WORTH_THREADS` rows."""
-    if rows < WORTH_THREADS:
+    run_pieces(work, pieces, on_threads=rows >= WORTH_THREADS)
+
+
+def run_pieces(work: Callable[[Piece], None], pieces: Sequence[Piece], *, on_threads: bool) -> None:
+    """Run `work` on each piece, on all processors or here; give way before each."""
+    if not on_threads:
         for piece in pieces:
             give_way()
             work(piece)
         return
+    # Importing this module takes half a second.
     from hypergrid.interpolation.kernels.threads import share  # noqa: PLC0415
 
     share(work, pieces)
@@ -100,8 +106,7 @@ def decompose(matrix: Floats) -> None:
     """
     count = len(matrix)
     with one_thread():
-        for tile in tiles(count):
-            give_way()
+        for tile in split_work(count, TILE):
             on_tile.decompose(matrix[tile, tile])
             below = list(tiles(count, tile.stop))
             share_tiles(partial(_divide_rows, matrix, tile), below, count)
@@ -128,14 +133,12 @@ def invert(factor: Floats) -> None:
     """
     count = len(factor)
     with one_thread():
-        for tile in tiles(count):
-            give_way()
+        for tile in split_work(count, TILE):
             share_tiles(partial(_invert_row, factor, tile), list(tiles(count, tile.stop)), count)
             share_tiles(partial(_divide_columns, factor, tile), list(spans(tile.start)), count)
             on_tile.invert(factor[tile, tile])
         # The inverse of the matrix is `L' L`, with L the inverted factor.
-        for tile in tiles(count):
-            give_way()
+        for tile in split_work(count, TILE):
             share_tiles(partial(_square_row, factor, tile), list(tiles(tile.start))[::-1], count)
             share_tiles(partial(_multiply_columns, factor, tile), list(spans(tile.start)), count)
             on_tile.square(factor[tile, tile])
@@ -186,8 +189,7 @@ def _solve_both_ways(factor: Floats, sides: Floats) -> None:
 
 
 def _solve_forwards(factor: Floats, sides: Floats) -> None:
-    for tile in tiles(len(factor)):
-        give_way()
+    for tile in split_work(len(factor), TILE):
         solved = sides[:, tile]
         on_tile.divide_by(factor[tile, tile], solved, side="right", transposed=True)
         for columns in spans(len(factor), tile.stop):

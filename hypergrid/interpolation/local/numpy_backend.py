@@ -8,6 +8,7 @@ rejected.
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.core.pacing import split_work
 from hypergrid.interpolation.kernels.local_task import (
     COUNTS,
     ESTIMATES,
@@ -34,9 +35,7 @@ def run(chunk: TargetChunk, task: LocalTask, output: ChunkOutput, *, label: str)
         A set of stations whose system has no unique solution.
     """
     targets, width = chunk.candidates.shape
-    masks_at_once = max(1, BATCH_FLOATS // max(1, targets * width))
-    for first in range(0, len(task.reporting), masks_at_once):
-        masks = slice(first, min(first + masks_at_once, len(task.reporting)))
+    for masks in split_work(len(task.reporting), BATCH_FLOATS // max(1, targets * width)):
         chosen = choose(chunk, task.reporting[masks], task.max_stations, task.octants)
         lacking = (chosen.sum(axis=2) < task.max_stations) & ~chunk.complete
         output.status[lacking.any(axis=0)] = TOO_FEW_CANDIDATES

@@ -1,4 +1,4 @@
-"""Conditioning of kriging systems: lost digits, and amplified noise.
+"""Conditioning of kriging systems: lost digits, amplified noise, and hidden extrapolation of a drift.
 
 Under a model smoother than the exponential one, nearby stations have nearly equal values, and small differences between
 them are extrapolated steeply. A station's own share, the part of its variance that the others do not explain, measures
@@ -6,15 +6,16 @@ this: noise of the readings is amplified by up to about one over its root.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.core.pacing import split_work
 from hypergrid.interpolation.local.field import LocalField
 from hypergrid.interpolation.local.neighbourhood import Neighbourhood
 from hypergrid.interpolation.local.numpy_backend import choose
-from hypergrid.interpolation.points import Floats, Targets
+from hypergrid.interpolation.points import Field, Floats, Targets
+from hypergrid.interpolation.solvers.factored import Condition
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.variograms.variogram import Variogram, is_valid_on_sphere
 
@@ -35,36 +36,21 @@ SETS_AT_ONCE = 512
 """Stations whose neighbours are held together."""
 
 
-@dataclass(frozen=True)
-class Conditioning:
-    """Distance of a system from singularity."""
-
-    number: float
-    """Condition number, an upper bound close to the true value."""
-    own: float
-    """Least share of a station's variance that the others do not explain.
-
-    In units of the largest semivariance.
-    """
-
-
-def iterate_leaves(field: object) -> Iterator[object]:
+def iterate_leaves(field: Field) -> Iterator[Field]:
     """Yield the innermost fields, such as those of single slices or of residuals."""
-    inner = getattr(field, "inner_fields", None)
-    if inner is None:
-        yield field
-        return
-    for each in inner:
+    for each in field.inner_fields:
         yield from iterate_leaves(each)
+    if not field.inner_fields:
+        yield field
 
 
-def models_of(field: object) -> tuple[Variogram, ...]:
+def models_of(field: Field) -> tuple[Variogram, ...]:
     """List the distinct variograms that a field uses."""
     kriged = (leaf for leaf in iterate_leaves(field) if isinstance(leaf, KrigingField | LocalField))
     return tuple(dict.fromkeys(leaf.system.model for leaf in kriged))
 
 
-def min_stations(field: object) -> int:
+def min_stations(field: Field) -> int:
     """Get the minimum stations of a field's estimates; 1 if its method has no minimum."""
     return max((leaf.min_stations for leaf in iterate_leaves(field) if isinstance(leaf, LocalField)), default=1)
 
@@ -82,19 +68,19 @@ def condition_number(field: KrigingField) -> float:
     return float(system.size * inverse.sum(axis=0).max())
 
 
-def assess_conditioning(field: object) -> Conditioning | None:
+def assess_conditioning(field: Field) -> Condition | None:
     """Assess the system of a field, or those of its sets of neighbours; None for other methods.
 
     Local fields are only assessed under smooth models (others do not amplify noise), at sets of neighbours around
     stations, as if all reported.
     """
     if isinstance(field, KrigingField) and field.factored is not None:
-        return Conditioning(field.factored.condition.number, field.factored.condition.own)
+        return field.factored.condition
     if isinstance(field, KrigingField):
         stations = field.system.stations.count
         largest = np.abs(np.diagonal(field.inverse)[:stations]).max(initial=0.0)
         scale = field.system.semivariance_across or 1.0
-        return Conditioning(condition_number(field), 1.0 / max(scale * float(largest), 1.0))
+        return Condition(condition_number(field), 1.0 / max(scale * float(largest), 1.0))
     if not isinstance(field, LocalField) or is_valid_on_sphere(field.system.model):
         return None
     own, number = 1.0, 1.0
@@ -102,16 +88,16 @@ def assess_conditioning(field: object) -> Conditioning | None:
         min_eigenvalues = np.maximum(np.linalg.eigvalsh(matrices)[:, 0], np.finfo(np.float64).eps * scales)
         own = min(own, float((min_eigenvalues / scales).min()))
         number = max(number, float((counts * scales / min_eigenvalues).max()))
-    return Conditioning(number, own)
+    return Condition(number, own)
 
 
-def is_singular(field: object) -> bool:
+def is_singular(field: Field) -> bool:
     """Check whether sets of neighbours of a local field are singular to working precision."""
     condition = assess_conditioning(field) if isinstance(field, LocalField) else None
     return condition is not None and condition.number > SINGULAR
 
 
-def conditioning_note(label: str, field: object) -> tuple[str, ...]:
+def conditioning_note(label: str, field: Field) -> tuple[str, ...]:
     """Describe the worst system that loses digits or amplifies noise; empty if there is none."""
     fields = [leaf for leaf in iterate_leaves(field) if isinstance(leaf, KrigingField | LocalField)]
     conditions = [(leaf, state) for leaf in fields if (state := assess_conditioning(leaf)) is not None]
@@ -130,7 +116,7 @@ def conditioning_note(label: str, field: object) -> tuple[str, ...]:
     )
 
 
-def _is_ill(model: Variogram, condition: Conditioning) -> bool:
+def _is_ill(model: Variogram, condition: Condition) -> bool:
     # A model is invalid on the sphere if it is smoother than the exponential model at short distances.
     return condition.number >= ILL or (condition.own < MIN_OWN_SHARE and not is_valid_on_sphere(model))
 
@@ -151,8 +137,8 @@ def _iterate_sets(field: LocalField) -> Iterator[tuple[Floats, Floats, NDArray[n
     around = Neighbourhood(system, np.arange(stations.count), selection)
     looked = np.arange(0, stations.count, -(-stations.count // max(MAX_SET, int(WORK / max_stations**3))))
     width = max_stations if selection.octants is None else 3 * max_stations
-    for start in range(0, len(looked), SETS_AT_ONCE):
-        places = stations.take_stations(looked[start : start + SETS_AT_ONCE])
+    for span in split_work(len(looked), SETS_AT_ONCE):
+        places = stations.take_stations(looked[span])
         chunk = around.make_chunk(Targets(places.positions_m, places.covariates), width)
         reporting = np.arange(len(chunk.numbers) + 1)[None] < len(chunk.numbers)
         chosen = choose(chunk, reporting, max_stations, selection.octants or 0)[0]
@@ -166,3 +152,23 @@ def _iterate_sets(field: LocalField) -> Iterator[tuple[Floats, Floats, NDArray[n
         scales[scales == 0.0] = diagonal or 1.0
         matrices = np.where(both, covariances, np.eye(members.shape[1]) * scales[:, None, None])
         yield matrices, scales, is_member.sum(axis=1)
+
+
+def relative_leverage(field: Field | None, targets: Targets) -> Floats | None:
+    """Compute targets' leverage relative to the greatest of a station, shape (targets,); None without a drift.
+
+    The leverage of a place is `f' inv(F'F) f`, with f its drift functions and F those of the stations, of all slices
+    together. Targets above 1 are hidden extrapolations: they lie outside the ellipsoid of the stations in the space of
+    the drift functions (Montgomery, Peck and Vining 2012, section 3.8), far beyond the network, or away from a line
+    along which its stations nearly lie. There the errors of the drift's coefficients dominate the estimate.
+    """
+    for leaf in () if field is None else iterate_leaves(field):
+        if isinstance(leaf, KrigingField | LocalField) and leaf.system.drift.drift.count_coefficients() > 1:
+            drift = leaf.system.drift
+            _, triangle = np.linalg.qr(drift.columns(leaf.system.stations))
+            back = np.linalg.pinv(triangle)
+            own, wanted = (
+                np.square(drift.columns(places) @ back).sum(axis=1) for places in (leaf.system.stations, targets)
+            )
+            return np.asarray(wanted / own.max())
+    return None

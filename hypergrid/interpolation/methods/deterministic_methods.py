@@ -1,6 +1,7 @@
 """Methods without a variogram, one row each: quick surfaces, and baselines for kriging."""
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,10 @@ from hypergrid.core.errors import InvalidQuery, NotFound, SingularSystem
 from hypergrid.core.geodesy import arc_m
 from hypergrid.core.parameters import Parameter
 from hypergrid.interpolation.methods.detrended import with_trend
-from hypergrid.interpolation.methods.registry import METHODS, Field, Method, Prepare
+from hypergrid.interpolation.methods.registry import METHODS, Method, Prepare
 from hypergrid.interpolation.points import (
     COINCIDENT_M,
+    Field,
     Floats,
     Stations,
     Targets,
@@ -106,19 +108,13 @@ def apply_weights(values: Floats, near: NDArray[np.intp], weights: Floats) -> Fl
     return np.asarray((matrix @ np.nan_to_num(values).T).T)
 
 
-class WithoutVariance:
+class WithoutVariance(Field):
     """Base of fields whose method has no variance."""
 
     method: str
 
     def variance(self, targets: Targets) -> Floats:
-        """Raise InvalidQuery.
-
-        Raises
-        ------
-        InvalidQuery
-            Always; the method's row has `has_variance=False`, so that queries are rejected earlier.
-        """
+        # The method's row has `has_variance=False`, so that queries are rejected earlier.
         raise InvalidQuery(
             f"{self.method} has no variance; ask for it with a kriging method (got {targets.count} points)"
         )
@@ -156,7 +152,6 @@ class RadialBasis:
 
     @property
     def label(self) -> str:
-        """Name in messages."""
         return f"radial_basis with the kernel {self.kernel}"
 
 
@@ -198,7 +193,6 @@ class RadialField(WithoutVariance):
         return result
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
-        """Count the stations behind each estimate, shape (slices, targets)."""
         return np.repeat(self.counts[:, None], targets.count, axis=1)
 
     def _scale_places(self, points_m: Floats) -> Floats:
@@ -249,28 +243,10 @@ def _parse_inverse_distance(given: Mapping[str, Any]) -> dict[str, Any]:
     return dict(given)
 
 
-def _inverse_distance(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
-    return InverseDistanceField(
-        stations.positions_m,
-        values,
-        method="inverse_distance",
-        power=given["power"],
-        neighbours=given["neighbours"],
-        radius_m=given["radius_m"],
-    )
-
-
 def _parse_nearest(given: Mapping[str, Any]) -> dict[str, Any]:
     _check_positive("nearest", given, "radius_m")
     # Set as a parameter, because plans and counts read from it how many stations a point uses.
     return {**given, "neighbours": 1}
-
-
-def _nearest(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
-    # With one neighbour the power does not matter.
-    return InverseDistanceField(
-        stations.positions_m, values, method="nearest", power=1.0, neighbours=1, radius_m=given["radius_m"]
-    )
 
 
 def _parse_radial(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -307,14 +283,19 @@ _add_method(
         _RADIUS,
     ),
     parse=_parse_inverse_distance,
-    prepare=_inverse_distance,
+    prepare=lambda stations, values, given: InverseDistanceField(
+        stations.positions_m, values, method="inverse_distance", **given
+    ),
 )
 _add_method(
     "nearest",
     "Value of the nearest station that reports.",
     (_RADIUS,),
     parse=_parse_nearest,
-    prepare=_nearest,
+    # With one neighbour the power does not matter.
+    prepare=lambda stations, values, given: InverseDistanceField(
+        stations.positions_m, values, method="nearest", power=1.0, **given
+    ),
 )
 _add_method(
     "linear",
@@ -456,8 +437,17 @@ class InverseDistanceField(WithoutVariance):
         self._power = power
         self._neighbours = neighbours if neighbours is not None and neighbours < len(stations_m) else None
         self._radius_m = np.inf if radius_m is None else radius_m
-        self._present = np.isfinite(values)
-        self._masks = [(np.flatnonzero(mask), slices) for mask, slices in group_masks(self._present)]
+        self._set_present(np.isfinite(values))
+
+    def _set_present(self, present: NDArray[np.bool_]) -> None:
+        self._present = present
+        self._masks = [(np.flatnonzero(mask), slices) for mask, slices in group_masks(present)]
+
+    def take_slices(self, slices: NDArray[np.intp]) -> "InverseDistanceField":
+        part = copy(self)
+        part._values = self._values[slices]
+        part._set_present(self._present[slices])
+        return part
 
     @property
     def counts(self) -> NDArray[np.int32]:
@@ -473,7 +463,6 @@ class InverseDistanceField(WithoutVariance):
         return self._estimate_from_all(points_m) if self._neighbours is None else self._estimate_from_nearest(points_m)
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
-        """Count the stations behind each estimate, shape (slices, targets)."""
         points_m = targets.positions_m
         result = np.zeros((len(self._values), len(points_m)), dtype=np.int32)
         if self._neighbours is None:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, SingularSystem
 from hypergrid.interpolation.methods.fitted_variogram import VariogramRequest, resolve_variogram
-from hypergrid.interpolation.methods.registry import Field, Method, count_at
-from hypergrid.interpolation.points import Floats, Stations, Targets
+from hypergrid.interpolation.methods.registry import Method
+from hypergrid.interpolation.points import Field, Floats, Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.trend import (
     ELEVATION,
@@ -137,7 +137,7 @@ def _fit_trend(trend: Trend, stations: Stations, values: Floats, network_m: Floa
     return FittedTrend(trend, stations.covariates[ELEVATION], values, network_m)
 
 
-class DetrendedField:
+class DetrendedField(Field):
     """Field of many slices around an elevation trend.
 
     An estimate is a linear map of the values present in its slice if the inner method's is; the map depends on the
@@ -147,29 +147,20 @@ class DetrendedField:
     def __init__(self, inner: Field, trend: FittedTrend) -> None:
         self._inner = inner
         self._trend = trend
-        self.trend_notes: tuple[str, ...] = ()
-        """Notes on how the trend was selected, if it was."""
+        self.inner_fields = (inner,)
+        self.notes = (*trend.notes, *inner.notes)
 
     @property
     def counts(self) -> NDArray[np.int32]:
-        """Stations used in each slice, shape (slices,)."""
         return self._inner.counts
 
-    @property
-    def inner_fields(self) -> tuple[Field, ...]:
-        """The field of the residuals."""
-        return (self._inner,)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Notes for the reader of the result."""
-        return (*self.trend_notes, *self._trend.notes, *getattr(self._inner, "notes", ()))
-
     def expect(self, places: int, slices: int, *, keep: bool = True) -> None:
-        """Announce the size of the whole job, and permission to cache, to the inner method."""
-        inner = getattr(self._inner, "expect", None)
-        if inner is not None:
-            inner(places, slices, keep=keep)
+        self._inner.expect(places, slices, keep=keep)
+
+    def take_slices(self, slices: NDArray[np.intp]) -> "DetrendedField":
+        part = type(self)(self._inner.take_slices(slices), self._trend.take_slices(slices))
+        part.notes = self.notes
+        return part
 
     def estimate(self, targets: Targets) -> Floats:
         """Estimate the targets, shape (slices, targets); missing where the inner method's estimates are."""
@@ -178,8 +169,7 @@ class DetrendedField:
         return estimates
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
-        """Count the stations behind each estimate, shape (slices, targets or 1)."""
-        return count_at(self._inner, targets)
+        return self._inner.counts_at(targets)
 
     def variance(self, targets: Targets) -> Floats:
         """Return the inner method's variance, shape (slices, targets).
@@ -213,7 +203,6 @@ class DetrendedKriging(DetrendedField):
 
     @property
     def mean(self) -> float:
-        """Known mean of simple kriging, otherwise 0."""
         return self._kriged.mean
 
     @cached_property
@@ -229,7 +218,6 @@ class DetrendedKriging(DetrendedField):
         return np.vstack([self._kriged.dual(values[:, :stations]), values[:, stations:].T])
 
     def carry(self, dual: Floats, targets: Targets) -> Floats:
-        """Evaluate a dual form at targets, shape (slices, targets)."""
         trend = self._trend.coefficients.shape[1]
         estimates = self._kriged.carry(dual[:-trend], targets)
         estimates += dual[-trend:].T @ self._columns(targets).T
@@ -273,10 +261,7 @@ def with_trend(method: Method) -> Method:
         if trend.is_chosen:
             chosen, note = choose_trend(method, rest, stations, values, given.get(NETWORK_M))
             field = prepare(stations, values, {**given, PARAMETER.name: chosen})
-            if isinstance(field, DetrendedField):
-                field.trend_notes = (note,)
-            else:
-                field.notes = (note, *getattr(field, "notes", ()))  # type: ignore[attr-defined]
+            field.notes = (note, *field.notes)
             return field
         fitted = FittedTrend(trend, stations.covariates[ELEVATION], values, given.get(NETWORK_M))
         inner = method.prepare(stations, subtract_trend(values, fitted.estimate_at_stations()), rest)

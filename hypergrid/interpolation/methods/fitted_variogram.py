@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound, SingularSystem
 from hypergrid.interpolation.methods.conditioning import is_singular
-from hypergrid.interpolation.methods.registry import Field, count_at
-from hypergrid.interpolation.points import Floats, Stations, Targets
+from hypergrid.interpolation.points import Field, Floats, Stations, Targets
 from hypergrid.interpolation.solvers.trend import ROUNDING, subtract_trend
 from hypergrid.interpolation.variograms.fit import fit_variogram
 from hypergrid.interpolation.variograms.models import MODELS
@@ -94,13 +93,9 @@ def parse_model(value: object) -> Variogram | VariogramRequest:
         raise NotFound.among(kind="way to fit a variogram", given=by, existing=FIT_BY)
     if nugget_is not in get_args(NuggetIs):
         raise NotFound.among(kind="meaning of a nugget (nugget_is)", given=nugget_is, existing=get_args(NuggetIs))
-    return VariogramRequest(_require_known(value["fit"]), by, nugget_is)
-
-
-def _require_known(model: object) -> str:
-    if not isinstance(model, str) or model not in MODELS:
-        raise NotFound.among(kind="variogram model", given=model, existing=MODELS)
-    return model
+    # Refuses an unknown model.
+    MODELS[value["fit"]]
+    return VariogramRequest(value["fit"], by, nugget_is)
 
 
 @dataclass(frozen=True)
@@ -181,37 +176,31 @@ def _describe_model(model: Variogram) -> str:
     )
 
 
-class SliceFields:
+class SliceFields(Field):
     """Field of many slices, each with its own variogram."""
 
     def __init__(self, fields: list[Field], notes: tuple[str, ...]) -> None:
-        self._fields = fields
+        self.inner_fields = fields
         self.notes = notes
-        """Notes for the reader of the result."""
-
-    @property
-    def inner_fields(self) -> tuple[Field, ...]:
-        return tuple(self._fields)
 
     @property
     def counts(self) -> NDArray[np.int32]:
-        """Stations used in each slice, shape (slices,)."""
-        return np.concatenate([field.counts for field in self._fields])
+        return np.concatenate([field.counts for field in self.inner_fields])
 
     def estimate(self, targets: Targets) -> Floats:
-        """Estimate the targets, shape (slices, targets)."""
-        return np.concatenate([field.estimate(targets) for field in self._fields])
+        return np.concatenate([field.estimate(targets) for field in self.inner_fields])
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
-        """Count the stations behind each estimate, shape (slices, targets)."""
-        counts = np.empty((len(self._fields), targets.count), dtype=np.int32)
-        for row, field in zip(counts, self._fields, strict=True):
-            row[:] = count_at(field, targets)[0]
+        counts = np.empty((len(self.inner_fields), targets.count), dtype=np.int32)
+        for row, field in zip(counts, self.inner_fields, strict=True):
+            row[:] = field.counts_at(targets)[0]
         return counts
 
     def variance(self, targets: Targets) -> Floats:
-        """Compute the error variance of the estimates, shape (slices, targets)."""
-        return np.concatenate([field.variance(targets) for field in self._fields])
+        return np.concatenate([field.variance(targets) for field in self.inner_fields])
+
+    def take_slices(self, slices: NDArray[np.intp]) -> "SliceFields":
+        return SliceFields([self.inner_fields[number] for number in slices.tolist()], self.notes)
 
 
 def field_by_slice(wanted: VariogramRequest, stations: Stations, values: Floats, build: Build) -> SliceFields:
@@ -246,8 +235,7 @@ def field_by_slice(wanted: VariogramRequest, stations: Stations, values: Floats,
 def _make_pooled(pooled: ResolvedVariogram, rows: slice, build: Build) -> Field:
     """Build the field of slices under the pooled variogram, without variance if that is assumed."""
     field = build(pooled.variogram, rows)
-    if pooled.is_assumed:
-        field.is_assumed = True  # type: ignore[attr-defined]
+    field.is_assumed = pooled.is_assumed
     return field
 
 
@@ -268,7 +256,7 @@ def build_fitted(model: VariogramRequest, stations: Stations, values: Floats, bu
         return field_by_slice(model, stations, values, build)
     resolved = resolve_variogram(model, stations, values)
     field = _make_pooled(resolved, slice(None), build)
-    field.notes = resolved.notes  # type: ignore[attr-defined]
+    field.notes = resolved.notes
     return field
 
 

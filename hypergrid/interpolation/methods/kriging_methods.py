@@ -1,6 +1,6 @@
 """Kinds of kriging, one row each; they differ in the drift."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,8 @@ from hypergrid.interpolation.local.field import LocalField
 from hypergrid.interpolation.local.neighbourhood import NeighbourSelection
 from hypergrid.interpolation.methods.detrended import with_trend
 from hypergrid.interpolation.methods.fitted_variogram import build_fitted, find_residuals, parse_model
-from hypergrid.interpolation.methods.registry import METHODS, Field, Method
-from hypergrid.interpolation.points import Floats, Stations, Targets
+from hypergrid.interpolation.methods.registry import METHODS, Method
+from hypergrid.interpolation.points import Field, Floats, Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem
@@ -39,26 +39,20 @@ _COMMON = (
 )
 
 
-class EmptyField:
+class EmptyField(Field):
     """Field of a network without stations: every estimate is missing."""
-
-    notes: tuple[str, ...] = ()
-    """Notes for the reader of the result, such as the fitted variogram."""
 
     def __init__(self, slices: int) -> None:
         self._slices = slices
 
     @property
     def counts(self) -> NDArray[np.int32]:
-        """Zeros, shape (slices,)."""
         return np.zeros(self._slices, dtype=np.int32)
 
     def estimate(self, targets: Targets) -> Floats:
-        """Return NaN, shape (slices, targets)."""
         return np.full((self._slices, targets.count), np.nan)
 
     def variance(self, targets: Targets) -> Floats:
-        """Return NaN, shape (slices, targets)."""
         return self.estimate(targets)
 
 
@@ -109,23 +103,6 @@ def _make_field(label: str, drift: Drift, stations: Stations, values: Floats, gi
     return LocalField(system, values, selection, noise_free=noise_free)
 
 
-def _ordinary(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
-    return _make_field("ordinary_kriging", Drift(), stations, values, given)
-
-
-def _simple(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
-    return _make_field("simple_kriging", Drift(mean=given["mean"]), stations, values, given)
-
-
-def _universal(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
-    return _make_field("universal_kriging", Drift(degree=given["degree"]), stations, values, given)
-
-
-def _external(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
-    drift = Drift(degree=given["degree"], covariates=given["drift"])
-    return _make_field("external_drift_kriging", drift, stations, values, given)
-
-
 def _parse_universal(given: Mapping[str, Any]) -> dict[str, Any]:
     if given["degree"] > 2:
         raise InvalidQuery(f"universal_kriging needs 'degree' of 1 or 2; got {given['degree']}")
@@ -141,69 +118,51 @@ def _parse_external(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**_parse(given), "degree": int(given["degree"])}
 
 
-def _drift_names(given: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(given["drift"])
+def _add_method(
+    name: str,
+    summary: str,
+    parameters: tuple[Parameter, ...],
+    drift: Callable[[Mapping[str, Any]], Drift],
+    *,
+    parse: Callable[[Mapping[str, Any]], dict[str, Any]] = _parse,
+    **more: Any,  # noqa: ANN401 - further members of the row
+) -> None:
+    def prepare(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
+        return _make_field(name, drift(given), stations, values, given)
+
+    members = {"linear": True, "has_variance": True, "parse": parse, "prepare": prepare, **more}
+    METHODS.add(name, with_trend(Method(name, summary, (*parameters, *_COMMON), **members)))
 
 
-METHODS.add(
+_add_method(
     "ordinary_kriging",
-    with_trend(
-        Method(
-            "ordinary_kriging",
-            "Best linear unbiased estimate under a given variogram and a constant, unknown mean.",
-            _COMMON,
-            linear=True,
-            has_variance=True,
-            parse=_parse,
-            prepare=_ordinary,
-        )
-    ),
+    "Best linear unbiased estimate under a given variogram and a constant, unknown mean.",
+    (),
+    lambda _given: Drift(),
 )
-METHODS.add(
+_add_method(
     "simple_kriging",
-    with_trend(
-        Method(
-            "simple_kriging",
-            "Best linear estimate under a given variogram with a sill, and a known mean.",
-            (Parameter("mean", "number", "mean of the field", unit="variable"), *_COMMON),
-            # With a known mean the estimate is affine; it is linear in the values only if the mean is 0.
-            linear=False,
-            has_variance=True,
-            parse=_parse,
-            prepare=_simple,
-        )
-    ),
+    "Best linear estimate under a given variogram with a sill, and a known mean.",
+    (Parameter("mean", "number", "mean of the field", unit="variable"),),
+    lambda given: Drift(mean=given["mean"]),
+    # With a known mean the estimate is affine; it is linear in the values only if the mean is 0.
+    linear=False,
 )
-METHODS.add(
+_add_method(
     "universal_kriging",
-    with_trend(
-        Method(
-            "universal_kriging",
-            "Kriging with a mean that is a polynomial of x and y, of unknown coefficients.",
-            (Parameter("degree", "count", "1 (a plane) or 2", required=False, default=1), *_COMMON),
-            linear=True,
-            has_variance=True,
-            parse=_parse_universal,
-            prepare=_universal,
-        )
-    ),
+    "Kriging with a mean that is a polynomial of x and y, of unknown coefficients.",
+    (Parameter("degree", "count", "1 (a plane) or 2", required=False, default=1),),
+    lambda given: Drift(degree=given["degree"]),
+    parse=_parse_universal,
 )
-METHODS.add(
+_add_method(
     "external_drift_kriging",
-    with_trend(
-        Method(
-            "external_drift_kriging",
-            "Kriging with a mean that is linear in covariates that are known everywhere, such as elevation.",
-            (
-                Parameter("drift", "names", "names of layers", required=False, default=("elevation",)),
-                Parameter("degree", "number", "of a polynomial of x and y beside them", required=False, default=0),
-                *_COMMON,
-            ),
-            linear=True,
-            has_variance=True,
-            parse=_parse_external,
-            prepare=_external,
-            covariates=_drift_names,
-        )
+    "Kriging with a mean that is linear in covariates that are known everywhere, such as elevation.",
+    (
+        Parameter("drift", "names", "names of layers", required=False, default=("elevation",)),
+        Parameter("degree", "number", "of a polynomial of x and y beside them", required=False, default=0),
     ),
+    lambda given: Drift(degree=given["degree"], covariates=given["drift"]),
+    parse=_parse_external,
+    covariates=lambda given: tuple(given["drift"]),
 )

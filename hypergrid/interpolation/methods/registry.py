@@ -2,35 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Literal
 
 from hypergrid.core.parameters import Parameter
 from hypergrid.core.registry import Registry
-from hypergrid.interpolation.points import Floats, Stations, Targets
-
-
-class Field(Protocol):
-    """Values of many slices over one network, evaluated at targets."""
-
-    @property
-    def counts(self) -> NDArray[np.int32]:
-        """Stations used in each slice, shape (slices,)."""
-
-    def estimate(self, targets: Targets) -> Floats:
-        """Estimate the targets, shape (slices, targets)."""
-
-    def variance(self, targets: Targets) -> Floats:
-        """Compute the error variance of the estimates, shape (slices, targets)."""
-
-
-def count_at(field: Field, targets: Targets) -> NDArray[np.int32]:
-    """Count the stations behind each estimate, shape (slices, targets), or (slices, 1) if a slice has one count."""
-    by_target = getattr(field, "counts_at", None)
-    return np.asarray(field.counts[:, None] if by_target is None else by_target(targets), dtype=np.int32)
-
+from hypergrid.interpolation.points import Field, Floats, Stations
 
 Over = Literal["space", "time"]
 """Dimension of an interpolation."""
@@ -39,7 +15,6 @@ Prepare = Callable[[Stations, Floats, Mapping[str, Any]], Field]
 
 
 def list_no_covariates(_given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return no names, for methods that use only places and values."""
     return ()
 
 

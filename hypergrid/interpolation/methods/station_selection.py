@@ -1,6 +1,5 @@
 """Selection of the stations of a step: coincident ones, and those far outside the grid."""
 
-import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
@@ -11,14 +10,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery, NotFound, SingularSystem
 from hypergrid.core.geodesy import RADIUS_M
 from hypergrid.core.parameters import Parameter
-from hypergrid.interpolation.local.field import LocalField
-from hypergrid.interpolation.methods.deterministic_methods import InverseDistanceField
-from hypergrid.interpolation.methods.detrended import DetrendedField
-from hypergrid.interpolation.methods.fitted_variogram import SliceFields
-from hypergrid.interpolation.methods.registry import Field, count_at
-from hypergrid.interpolation.points import Floats, Stations, Targets, are_on_sphere, number_places, straight_radius
-from hypergrid.interpolation.solvers.field import KrigingField
-from hypergrid.interpolation.solvers.masks import group_masks
+from hypergrid.interpolation.points import Floats, Stations, are_on_sphere, number_places, straight_radius
 
 Coincident = Literal["refuse", "merge", "keep"]
 """Treatment of coincident stations."""
@@ -152,69 +144,3 @@ def _average_members(values: Floats, members: "scipy.sparse.csr_array") -> Float
     count = (members.T @ known.T.astype(np.float64)).T
     total = (members.T @ np.where(known, values, 0.0).T).T
     return np.asarray(np.where(count > 0, total / np.maximum(count, 1.0), np.nan))
-
-
-# Fields of a subset of slices reuse the existing field: nothing is refitted, refactorised or retriangulated.
-#
-# Whatever depends on all slices (a pooled variogram, the network in use) is unchanged, so that the estimates of a slice
-# do not depend on which others are requested.
-
-Slices = NDArray[np.intp]
-
-
-def field_of(field: Field, slices: Slices) -> Field:
-    """Build the field of some slices, shape (chosen,), in their order."""
-    if isinstance(field, KrigingField):
-        return field.take_slices(slices)
-    if isinstance(field, LocalField | InverseDistanceField):
-        part = copy.copy(field)
-        part._present, part._values = field._present[slices], field._values[slices]
-        if isinstance(part, InverseDistanceField):
-            part._masks = [(np.flatnonzero(mask), rows) for mask, rows in group_masks(part._present)]
-        return part
-    if isinstance(field, DetrendedField):
-        around = copy.copy(field)
-        around._inner = field_of(field._inner, slices)
-        around._trend = copy.copy(field._trend)
-        around._trend.coefficients = field._trend.coefficients[slices]
-        around.__dict__.pop("complete", None)
-        if hasattr(around, "_kriged"):
-            around._kriged = around._inner
-        return around
-    if isinstance(field, SliceFields):
-        return SliceFields([field.inner_fields[number] for number in slices.tolist()], field.notes)
-    return FieldSubset(field, slices)
-
-
-def replace_values(field: Field, values: Floats) -> Field | None:
-    """Build the field of other values over the same network, shape (slices, stations); None if unsupported."""
-    return field.replace_values(values) if isinstance(field, KrigingField | LocalField) else None
-
-
-class FieldSubset:
-    """Subset of slices of a field that cannot be split; estimates all slices and selects."""
-
-    def __init__(self, field: Field, slices: Slices) -> None:
-        self._field, self._slices = field, slices
-
-    @property
-    def counts(self) -> NDArray[np.int32]:
-        """Stations used in each slice, shape (slices,)."""
-        return self._field.counts[self._slices]
-
-    @property
-    def inner_fields(self) -> tuple[Field, ...]:
-        """The field of all slices."""
-        return (self._field,)
-
-    def estimate(self, targets: Targets) -> Floats:
-        """Estimate the targets, shape (slices, targets)."""
-        return self._field.estimate(targets)[self._slices]
-
-    def counts_at(self, targets: Targets) -> NDArray[np.int32]:
-        """Count the stations behind each estimate, shape (slices, targets)."""
-        return count_at(self._field, targets)[self._slices]
-
-    def variance(self, targets: Targets) -> Floats:
-        """Compute the error variance of the estimates, shape (slices, targets)."""
-        return self._field.variance(targets)[self._slices]

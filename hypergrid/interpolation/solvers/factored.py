@@ -20,7 +20,7 @@ import numpy as np
 import scipy  # submodules load on first use: most queries need none
 
 from hypergrid.core.errors import SingularSystem
-from hypergrid.core.pacing import give_way
+from hypergrid.core.pacing import give_way, split_work
 from hypergrid.interpolation.kernels.covariance import Covariance
 from hypergrid.interpolation.kernels.tiled_cholesky import (
     decompose,
@@ -48,15 +48,9 @@ class Condition:
     """Distance of a system from singularity."""
 
     number: float
-    """Upper bound of the condition number (1-norm) of covariances in units of the largest.
-
-    It is their count times the norm of the inverse, estimated as LAPACK's pocon does.
-    """
+    """Condition number (1-norm) of covariances in units of the largest, or a close upper bound of it."""
     own: float
-    """Least unexplained share of a station's variance, among the stations nearest to another one.
-
-    Unexplained by the other stations, in units of the largest covariance.
-    """
+    """Least share of a station's variance that the others do not explain, in units of the largest covariance."""
 
 
 # An inverse by LU and its check take 4 n^3 operations and three matrices of n^2 numbers: 11,000 stations took 136 s and
@@ -98,6 +92,7 @@ class FactoredSystem:
         of_inverse = norm_of_inverse(self._factor)
         if not norm * of_inverse * np.finfo(np.float64).eps <= MAX_ROUNDING:
             raise self._singular_error(norm * of_inverse)
+        # The number of covariances times the norm of the inverse, estimated as LAPACK's pocon does, is an upper bound.
         self.condition = Condition(count * of_inverse, self._find_own_share())
         self._functions = np.asarray(system.drift.columns(system.stations), dtype=np.float64).reshape(count, -1)
         """Drift functions at the stations, shape (stations, functions)."""
@@ -106,7 +101,6 @@ class FactoredSystem:
 
     @property
     def nbytes(self) -> int:
-        """Memory used [bytes]."""
         return int(self._workspace.nbytes)
 
     @contextmanager
@@ -157,15 +151,14 @@ class FactoredSystem:
             if self._inverse is not None:
                 return np.asarray(np.einsum("ps,ps->p", multiply(sides, self._inverse), sides))
             result = np.empty(len(sides))
-            step = max(1, SIDES_AT_ONCE // count)
-            for start in range(0, len(sides), step):
-                batch = sides[start : start + step]
+            for span in split_work(len(sides), SIDES_AT_ONCE // count):
+                batch = sides[span]
                 right = (batch[:, :count] + self._shift) / self._unit
                 missed = right @ self._solved_functions - batch[:, count:]
                 solve_lower(self._factor, right)
                 explained = np.einsum("ps,ps->p", right, right)
                 explained -= np.einsum("pf,fg,pg->p", missed, self._reduced, missed)
-                result[start : start + step] = explained * self._unit - self._shift
+                result[span] = explained * self._unit - self._shift
         return result
 
     @property
@@ -189,9 +182,7 @@ class FactoredSystem:
         step = max(1, ROWS_PAIRS // count)
         room = np.empty((min(step, count), count))
         covariance = Covariance(system.model, self._unit)
-        for start in range(0, count, step):
-            give_way()
-            rows = slice(start, min(start + step, count))
+        for rows in split_work(count, step):
             # In place: allocating memory costs more than the arithmetic.
             band = covariance.evaluate(
                 system.isotropic_m[rows],
@@ -201,11 +192,11 @@ class FactoredSystem:
             )
             band /= self._unit
             within = np.arange(rows.stop - rows.start)
-            band[within, start + within] = 1.0
+            band[within, rows.start + within] = 1.0
             size = np.abs(band, out=room[: len(band), : rows.stop])
             sums[rows] += size.sum(axis=1)
             # By symmetry, column sums of the lower triangle are row sums of the upper one.
-            sums[:start] += size[:, :start].sum(axis=0)
+            sums[: rows.start] += size[:, : rows.start].sum(axis=0)
         return float(sums.max(initial=0.0))
 
     def _solve(self, right: Floats) -> Floats:
@@ -244,15 +235,12 @@ class FactoredSystem:
         count, size = self._system.stations.count, self._system.size
         invert(self._factor)
         right = self._solved_functions @ self._reduced
-        step = max(1, ROWS_PAIRS // count)
-        for start in range(0, count, step):
-            give_way()
-            rows = slice(start, min(start + step, count))
+        for rows in split_work(count, ROWS_PAIRS // count):
             band = self._factor[rows, : rows.stop]
             band -= right[rows] @ self._solved_functions[: rows.stop].T
             band /= self._unit
-            self._factor[:start, rows] = band[:, :start].T
-            square = band[:, start:]
+            self._factor[: rows.start, rows] = band[:, : rows.start].T
+            square = band[:, rows.start :]
             upper = np.triu_indices(len(square), 1)
             square[upper] = square.T[upper]
         whole = self._workspace.reshape(size, size)
@@ -264,17 +252,10 @@ class FactoredSystem:
             whole[:count, count:] = right
             whole[count:, :count] = right.T
             whole[count:, count:] = -self._unit * self._reduced
-            whole[count:, count:] += self._constant_part()
+            # Part of the covariances' shift: the first function is the constant, as the mean is not known.
+            whole[count, count] += self._shift
         whole.setflags(write=False)
         return whole
-
-    def _constant_part(self) -> Floats:
-        """Compute the contribution of the covariance shift to the block of the drift functions."""
-        functions = self._functions.shape[1]
-        part = np.zeros((functions, functions))
-        # The first function is the constant unless the mean is known.
-        part[0, 0] = self._shift
-        return part
 
     def _singular_error(self, number: float) -> SingularSystem:
         shown = "too large to be computed" if not np.isfinite(number) else f"{number:.0e}"

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from hypergrid.core.blas import threads_for
 from hypergrid.core.errors import SingularSystem
-from hypergrid.core.pacing import give_way, ranges
+from hypergrid.core.pacing import ranges, split_work
 from hypergrid.interpolation.kernels.covariance import FEW_COLUMNS, WORTH_COMPILED
 from hypergrid.interpolation.kernels.tiled_cholesky import TILE, decompose, multiply, solve
-from hypergrid.interpolation.points import Floats, Targets
+from hypergrid.interpolation.points import Field, Floats, Targets
 from hypergrid.interpolation.solvers.factored import FactoredSystem
 from hypergrid.interpolation.solvers.masks import group_masks
 from hypergrid.interpolation.solvers.system import KrigingSystem
@@ -76,13 +76,8 @@ def solved_by_tiles(block: Floats, side: Floats) -> Floats:
     return np.asarray(sides[0])
 
 
-class KrigingField:
+class KrigingField(Field):
     """Kriged field of many slices over one network, evaluated at targets."""
-
-    notes: tuple[str, ...] = ()
-    """Notes for the reader of the result, such as the fitted variogram."""
-    is_assumed: bool = False
-    """Whether the variogram replaces one that could not be fitted; variances are then NaN."""
 
     def __init__(self, system: KrigingSystem, values: Floats, *, noise_free: bool = False) -> None:
         self.system = system
@@ -90,12 +85,9 @@ class KrigingField:
         self._job_pairs, self._keep = 0, True
         self.mean = system.drift.drift.mean or 0.0
         """Known mean of simple kriging, otherwise 0."""
-        self.factored: FactoredSystem | None = None
+        self.factored = FactoredSystem(system) if is_factored(system.size) else None
         """Factored system if its inverse is too large to cache, otherwise None."""
-        self._inverse: Floats | None = None
-        if is_factored(system.size):
-            self.factored = FactoredSystem(system)
-        else:
+        if self.factored is None:
             self._inverse = WEIGHTS.get(system.key, lambda: inverse_of(system))
         self._set_values(values)
 
@@ -106,13 +98,11 @@ class KrigingField:
         self._values = np.asarray(values, dtype=np.float64)
 
     def replace_values(self, values: Floats) -> "KrigingField":
-        """Copy the field with other values over the same network, shape (slices, stations)."""
         other = self._copy()
         other._set_values(values)
         return other
 
     def take_slices(self, slices: NDArray[np.intp]) -> "KrigingField":
-        """Copy the field with some of its slices, shape (chosen,), in their order."""
         part = self._copy()
         part.present, part._values = self.present[slices], self._values[slices]
         if "complete" in self.__dict__:
@@ -130,11 +120,7 @@ class KrigingField:
     @property
     def inverse(self) -> Floats:
         """Inverse P of the bordered matrix, shape (stations + functions, stations + functions); read-only."""
-        if self._inverse is not None:
-            return self._inverse
-        if self.factored is None:
-            raise TypeError("a field has an inverse or a factor")
-        return self.factored.inverse
+        return self._inverse if self.factored is None else self.factored.inverse
 
     @cached_property
     def complete(self) -> Floats:
@@ -143,7 +129,6 @@ class KrigingField:
 
     @property
     def counts(self) -> NDArray[np.int32]:
-        """Stations used in each slice, shape (slices,)."""
         return np.asarray(self.present.sum(axis=1), dtype=np.int32)
 
     def estimate(self, targets: Targets, *, out: Floats | None = None) -> Floats:
@@ -213,13 +198,10 @@ class KrigingField:
         pairs = max(len(targets.positions_m) * self.system.stations.count, self._job_pairs)
         return self._keep and pairs <= WORTH_COMPILED
 
-    def expect(self, places: int, _slices: int, *, keep: bool = True) -> None:
+    def expect(self, places: int, slices: int, *, keep: bool = True) -> None:
         """Announce the places of the whole job, which select the method for all its parts.
 
-        Parameters
-        ----------
-        keep
-            Whether right-hand sides may be cached for later slices.
+        Right-hand sides are what may be cached for later slices.
         """
         self._job_pairs, self._keep = places * self.system.stations.count, keep
 
@@ -259,9 +241,7 @@ class KrigingField:
         result = np.zeros((len(self.present), len(solved)))
         result[~self.present.any(axis=1)] = np.nan
         weights = np.ascontiguousarray(solved.T)
-        for start in range(0, len(solved), TARGETS_AT_ONCE):
-            give_way()
-            span = slice(start, start + TARGETS_AT_ONCE)
+        for span in split_work(len(solved), TARGETS_AT_ONCE):
             inside = weights[:, span]
             for missing, roots, slices, mask_numbers in self._losses:
                 half = roots @ inside[missing]
@@ -284,10 +264,8 @@ class KrigingField:
                 by_count.setdefault(len(missing), []).append((missing, slices))
         batches = []
         for count, sets in by_count.items():
-            step = max(1, BATCH_FLOATS // (count * max(count, TARGETS_AT_ONCE)))
-            for start in range(0, len(sets), step):
-                give_way()
-                part = sets[start : start + step]
+            for span in split_work(len(sets), BATCH_FLOATS // (count * max(count, TARGETS_AT_ONCE))):
+                part = sets[span]
                 missing = np.stack([missing for missing, _ in part])
                 blocks = self.inverse[missing[:, :, None], missing[:, None, :]]
                 mask_numbers = np.repeat(np.arange(len(part)), [len(slices) for _, slices in part])
@@ -346,10 +324,8 @@ class KrigingField:
         lacking = stations - self.present[slices].sum(axis=1)
         for count in np.unique(lacking):
             alike = slices[lacking == count]
-            step = max(1, BATCH_FLOATS // int(count) ** 2)
-            for start in range(0, len(alike), step):
-                give_way()
-                self._fill_batch(filled, carried, core, alike[start : start + step], int(count))
+            for span in split_work(len(alike), BATCH_FLOATS // int(count) ** 2):
+                self._fill_batch(filled, carried, core, alike[span], int(count))
 
     def _fill_batch(self, filled: Floats, carried: Floats, core: Floats, slices: NDArray[np.intp], count: int) -> None:
         missing = np.nonzero(~self.present[slices])[1].reshape(len(slices), count)

@@ -12,6 +12,7 @@ whichever is less steep, and level if they differ in sign.
 """
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
@@ -132,10 +133,11 @@ class FittedTrend:
         network_m = elevation_m if network_m is None else network_m
         self.trend = trend
         self._elevation_m = elevation_m
-        self._knots_m = _place_knots(network_m, trend.kind)
+        self.knots_m = _place_knots(network_m, trend.kind)
+        """Elevations between which the trend is linear [m], shape (knots,)."""
         self._reference_m = float(network_m.mean())
         present = np.isfinite(values)
-        self.coefficients = np.zeros((len(values), len(self._knots_m) + 2))
+        self.coefficients = np.zeros((len(values), len(self.knots_m) + 2))
         """Value at each knot, slope below the first and above the last; shape (slices, knots + 2)."""
         self.untrended_slices, self.straight_slices, self.slices = 0, 0, int(present.any(axis=1).sum())
         """Slices without a trend, slices with a lapse rate instead of a profile, and non-empty slices."""
@@ -143,11 +145,6 @@ class FittedTrend:
             self._put_straight(np.arange(len(values)), np.full(len(values), trend.rate_per_km / 1000.0))
         else:
             self._fit(present, np.where(present, values, 0.0))
-
-    @property
-    def knots_m(self) -> Floats:
-        """Elevations between which the trend is linear [m], shape (knots,)."""
-        return self._knots_m
 
     @property
     def range_m(self) -> tuple[float, float]:
@@ -173,6 +170,12 @@ class FittedTrend:
         columns: Floats = self._make_columns(elevation_m) - self._make_columns(np.array([self._reference_m]))
         return columns
 
+    def take_slices(self, slices: NDArray[np.intp]) -> "FittedTrend":
+        """Copy the trend with some of its slices; its notes are still those of all."""
+        part = copy(self)
+        part.coefficients = self.coefficients[slices]
+        return part
+
     def estimate_at_stations(self) -> Floats:
         """Evaluate the trend at the stations, shape (slices, stations)."""
         return np.asarray(self.coefficients @ self.columns(self._elevation_m).T)
@@ -183,7 +186,7 @@ class FittedTrend:
         return np.asarray((elevation_m < low) | (elevation_m > high))
 
     def _make_columns(self, elevation_m: Floats) -> Floats:
-        knots = self._knots_m
+        knots = self.knots_m
         clipped = np.clip(elevation_m, knots[0], knots[-1])
         columns = np.zeros((len(elevation_m), len(knots) + 2))
         if len(knots) > 1:
@@ -196,7 +199,7 @@ class FittedTrend:
         return columns
 
     def _put_straight(self, slices: NDArray[np.intp], slopes: Floats) -> None:
-        self.coefficients[slices, :-2] = slopes[:, None] * (self._knots_m - self._reference_m)
+        self.coefficients[slices, :-2] = slopes[:, None] * (self.knots_m - self._reference_m)
         self.coefficients[slices, -2:] = slopes[:, None]
 
     def _fit(self, present: NDArray[np.bool_], filled: Floats) -> None:
@@ -225,7 +228,7 @@ class FittedTrend:
         return np.asarray((filled @ height - count * mean_height * mean_value) / squares)
 
     def _put_profiles(self, slices: NDArray[np.intp], present: Floats, filled: Floats) -> None:
-        knots = len(self._knots_m)
+        knots = len(self.knots_m)
         basis = self._make_columns(self._elevation_m)[:, :-2]
         # Fit deviations from the slice's lapse rate: a linear profile then leaves nothing to solve for.
         overall = self.coefficients[slices, -1]
@@ -238,8 +241,8 @@ class FittedTrend:
         around = np.linalg.solve(normal, (left @ basis)[:, :, None])[:, :, 0]
         values = self.coefficients[slices, :-2] + around
         self.coefficients[slices, :-2] = values
-        below = (values[:, 1] - values[:, 0]) / (self._knots_m[1] - self._knots_m[0])
-        above = (values[:, -1] - values[:, -2]) / (self._knots_m[-1] - self._knots_m[-2])
+        below = (values[:, 1] - values[:, 0]) / (self.knots_m[1] - self.knots_m[0])
+        above = (values[:, -1] - values[:, -2]) / (self.knots_m[-1] - self.knots_m[-2])
         # Either slope may be that of an inversion only tens of metres deep. Above the stations of the sample network
         # temperature was off by 0.21 K with the limited slope, by 0.32 K with the overall lapse rate.
         self.coefficients[slices, -2], self.coefficients[slices, -1] = (
@@ -249,7 +252,7 @@ class FittedTrend:
 
     def _make_ridge(self) -> Floats:
         """Build the quadratic form of slope changes, in values per mean knot distance."""
-        knots = self._knots_m
+        knots = self.knots_m
         step = np.diff(knots)
         bends = np.zeros((max(len(knots) - 2, 0), len(knots)))
         for row in range(len(bends)):

@@ -6,14 +6,14 @@ are distinct places: they differ by a micro-scale nugget, and each differs from 
 block support, or of values without instrument noise, has no nugget, which is `gamma(c, c) = nugget`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import scipy  # submodules load on first use: most queries need none
 
-from hypergrid.core.pacing import give_way
+from hypergrid.core.pacing import split_work
 from hypergrid.interpolation.kernels.tiled_cholesky import multiply
 from hypergrid.interpolation.points import Floats, Targets, separations
 from hypergrid.interpolation.solvers.field import KrigingField
@@ -67,9 +67,7 @@ def regions_of(field: KrigingField, targets: Targets, weights: "scipy.sparse.csr
     stations, size = field.system.stations.count, field.system.size
     sides = np.zeros((weights.shape[0], size))
     columns = weights.tocsc()
-    step = max(1, SIDES_BYTES // (size * targets.parts * 8))
-    for start in range(0, targets.count, step):
-        block = slice(start, min(start + step, targets.count))
+    for block in split_work(targets.count, SIDES_BYTES // (size * targets.parts * 8)):
         sides += columns[:, block] @ field.sides(targets.take_targets(block))
     solved = multiply(sides, field.inverse)
     own, sampled = mean_semivariance(targets, weights, model=model, nugget_at_0=model.noise > 0 or targets.parts > 1)
@@ -157,9 +155,8 @@ def mean_semivariance(
     for count in np.unique(counts[counts > 0]).tolist():
         regions = np.flatnonzero(counts == count)
         places = count * targets.parts
-        step = max(1, PAIRS_AT_ONCE // places**2)
-        for start in range(0, len(regions), step):
-            batch = regions[start : start + step]
+        for span in split_work(len(regions), PAIRS_AT_ONCE // places**2):
+            batch = regions[span]
             inside = weights.indptr[batch][:, None] + np.arange(count)
             cells, share = weights.indices[inside], weights.data[inside]
             parts = (cells[:, :, None] * targets.parts + np.arange(targets.parts)).reshape(len(batch), places)
@@ -167,42 +164,37 @@ def mean_semivariance(
             # Places of a lattice have few distinct separations, so all pairs are affordable for any number of them.
             lattice = _find_lattice(isotropic_m[parts[0]]) if len(batch) == 1 else None
             if lattice is not None:
-                result[batch] = _sum_on_lattice(lattice, spread[0], _make_structured(model))
+                result[batch] = _sum_on_lattice(lattice, spread[0], model)
             elif places > MAX_CELLS:
                 sampled = max(sampled, places)
-                result[batch] = _sum_sampled(isotropic_m[parts[0]], spread[0], _make_structured(model))
+                result[batch] = _sum_sampled(isotropic_m[parts[0]], spread[0], model)
             else:
-                result[batch] = _sum_pairs(isotropic_m[parts], spread, _make_structured(model))
+                result[batch] = _sum_pairs(isotropic_m[parts], spread, model)
             nugget = spread.sum(axis=1) ** 2
             result[batch] += model.nugget * (nugget if nugget_at_0 else nugget - (spread**2).sum(axis=1))
     return result, sampled
 
 
-def _make_structured(model: Variogram) -> Callable[[Floats], Floats]:
-    """Return the semivariance function without its nugget, 0 at distance 0."""
-
-    def semivariance(distance_m: Floats) -> Floats:
-        return np.asarray(model.semivariance(distance_m) - model.nugget)
-
-    return semivariance
+def _find_structured(model: Variogram, distance_m: Floats) -> Floats:
+    """Evaluate the semivariance without its nugget, 0 at distance 0."""
+    return np.asarray(model.semivariance(distance_m) - model.nugget)
 
 
-def _sum_pairs(places_m: Floats, weights: Floats, semivariance: Callable[[Floats], Floats]) -> Floats:
+def _sum_pairs(places_m: Floats, weights: Floats, model: Variogram) -> Floats:
     """Sum over all pairs of places of each set: (sets, places, 2 or 3) and (sets, places) to (sets,)."""
     sets, count = weights.shape
     if count**2 <= PAIRS_AT_ONCE:
-        return np.asarray(np.einsum("rij,ri,rj->r", semivariance(separations(places_m, places_m)), weights, weights))
+        return np.asarray(
+            np.einsum("rij,ri,rj->r", _find_structured(model, separations(places_m, places_m)), weights, weights)
+        )
     result = np.zeros(sets)
-    step = max(1, PAIRS_AT_ONCE // count)
     for number in range(sets):
         here_m, share = places_m[number], weights[number]
-        for start in range(0, count, step):
-            give_way()
+        for block in split_work(count, PAIRS_AT_ONCE // count):
             # Each pair once: a block with itself, and twice with all later places.
-            block = slice(start, min(start + step, count))
-            inner = semivariance(separations(here_m[block], here_m[block]))
+            inner = _find_structured(model, separations(here_m[block], here_m[block]))
             result[number] += share[block] @ inner @ share[block]
-            outer = semivariance(separations(here_m[block], here_m[block.stop :]))
+            outer = _find_structured(model, separations(here_m[block], here_m[block.stop :]))
             result[number] += 2.0 * (share[block] @ outer @ share[block.stop :])
     return result
 
@@ -236,7 +228,7 @@ def _find_lattice(places_m: Floats) -> _PlaceLattice | None:
     return _PlaceLattice((count // columns, columns), along, across) if even else None
 
 
-def _sum_on_lattice(lattice: _PlaceLattice, weights: Floats, semivariance: Callable[[Floats], Floats]) -> float:
+def _sum_on_lattice(lattice: _PlaceLattice, weights: Floats, model: Variogram) -> float:
     """Sum over all pairs by convolution of the weights, once per distinct separation."""
     spread = weights.reshape(lattice.shape)
     # Equivalent to scipy.signal.fftconvolve, whose import takes a third of a second.
@@ -246,16 +238,14 @@ def _sum_on_lattice(lattice: _PlaceLattice, weights: Floats, semivariance: Calla
     pairs = scipy.fft.irfft2(scipy.fft.rfft2(spread, fast) * turned, fast)[: whole[0], : whole[1]]
     rows, columns = (np.arange(1 - size, size) for size in lattice.shape)
     apart_m = rows[:, None, None] * lattice.across_m + columns[None, :, None] * lattice.along_m
-    return float(np.sum(pairs * semivariance(np.linalg.norm(apart_m, axis=-1))))
+    return float(np.sum(pairs * _find_structured(model, np.linalg.norm(apart_m, axis=-1))))
 
 
-def _sum_sampled(places_m: Floats, weights: Floats, semivariance: Callable[[Floats], Floats]) -> float:
+def _sum_sampled(places_m: Floats, weights: Floats, model: Variogram) -> float:
     """Estimate the sum over all pairs of many places from every k-th of them."""
     kept = slice(None, None, -(-len(weights) // MAX_CELLS))
     share = weights[kept]
     different_weight = weights.sum() ** 2 - (weights**2).sum()
     return float(
-        _sum_pairs(places_m[kept][None], share[None], semivariance)[0]
-        * different_weight
-        / (share.sum() ** 2 - share @ share)
+        _sum_pairs(places_m[kept][None], share[None], model)[0] * different_weight / (share.sum() ** 2 - share @ share)
     )

@@ -46,9 +46,8 @@ class Simulator:
         # Coincident places share a row, since equal rows would make the covariance singular.
         _, first, self._place_index = np.unique(number_places(places_m), return_index=True, return_inverse=True)
         if len(first) > MAX_PLACES:
-            label, what = "simulate", "places (cells and stations)"
             remedy = "simulate on a coarser grid, or on a part of it by clip"
-            raise TooLarge(label, what, len(first), MAX_PLACES, remedy)
+            raise TooLarge("simulate", "places (cells and stations)", len(first), MAX_PLACES, remedy)
         self._factor = _factorise(_make_covariance(model.isotropic(places_m[first]), model))
 
     def draw(self, count: int, generator: np.random.Generator) -> Floats:

@@ -408,7 +408,11 @@ def cross_validate(
         )
     usable = samples.usable_mask
     used = samples.take_stations(usable)
-    _refuse_few(method, used, by)
+    if len(used.names) < 2:
+        raise InvalidQuery(
+            f"cross-validation of {method} by {by} needs at least two stations with a position and values; got "
+            f"{len(used.names)}; give more stations, or a longer time"
+        )
 
     def parsed(more: Mapping[str, object]) -> dict[str, Any]:
         given = {**(parameters or {}), **more}
@@ -457,14 +461,6 @@ def _leave_out(method: str, given: Mapping[str, Any], samples: Samples, parts: N
     closed = has_closed_form(method, given, len(samples.names))
     left = leave_out_in_closed_form if closed else leave_out
     return left(method, given, samples.stations, samples.values, parts)
-
-
-def _refuse_few(method: str, samples: Samples, by: By) -> None:
-    if len(samples.names) < 2:
-        raise InvalidQuery(
-            f"cross-validation of {method} by {by} needs at least two stations with a position and values; got "
-            f"{len(samples.names)}; give more stations, or a longer time"
-        )
 
 
 def _to_plain(given: Mapping[str, Any]) -> dict[str, Any]:

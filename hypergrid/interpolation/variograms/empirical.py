@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.core.pacing import give_way
+from hypergrid.core.pacing import split_work
 from hypergrid.interpolation.points import COINCIDENT_M, Floats, refuse_sphere, separations
 from hypergrid.interpolation.variograms.variogram import Anisotropy
 
@@ -93,8 +93,7 @@ def empirical_variogram(positions_m: Floats, values: Floats, *, binning: Binning
     if not cutoff > COINCIDENT_M:
         _refuse(f"all {len(places)} stations at one place, or no extent", "select stations that lie apart")
     edges = np.linspace(0.0, cutoff, how.bins + 1)
-    sums = _sum_by_bin(places, lines, edges)
-    pairs, distances, squares = sums
+    pairs, distances, squares = _sum_by_bin(places, lines, edges)
     filled = pairs > 0
     if not filled.any():
         _refuse(f"no pair of values within {cutoff:g} m in any slice", "raise cutoff_m, or give more slices")
@@ -114,10 +113,7 @@ def _sum_by_bin(places: Floats, lines: Floats, edges: Floats) -> Floats:
     centred = np.where(present, lines - means, 0.0)
     squares = centred**2
     sums = np.zeros((3, len(edges) - 1))
-    step = max(1, min(ROWS_AT_ONCE, PAIRS_AT_ONCE // max(len(places), 1)))
-    for start in range(0, len(places), step):
-        give_way()
-        rows = slice(start, start + step)
+    for rows in split_work(len(places), min(ROWS_AT_ONCE, PAIRS_AT_ONCE // max(len(places), 1))):
         distance = separations(places[rows], places)
         later = np.arange(len(places)) > np.arange(len(places))[rows, None]
         chosen = later & (distance > COINCIDENT_M) & (distance <= edges[-1])

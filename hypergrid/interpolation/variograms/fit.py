@@ -19,7 +19,7 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.interpolation.points import Floats
 from hypergrid.interpolation.variograms.empirical import Binning, EmpiricalVariogram, empirical_variogram
 from hypergrid.interpolation.variograms.models import MODELS
-from hypergrid.interpolation.variograms.variogram import Structure, Variogram
+from hypergrid.interpolation.variograms.variogram import Structure, Variogram, sum_structures
 
 Weights = Literal["pairs/distance^2", "pairs/semivariance^2", "pairs", "equal"]
 """Weights of the bins: gstat's fit.method 7 (its default), 2 (Cressie 1985), 1 and 6."""
@@ -277,9 +277,13 @@ class _FitProblem:
 
         scored = sorted((float(np.sum(misfit(start) ** 2)), tuple(start)) for start in self._list_starts())
         low, high = (np.array([getattr(unknown, end) for unknown in self._unknowns]) for end in ("low", "high"))
-        ends = [_polish(misfit, np.array(start), low, high) for _, start in scored[:POLISHED]]
-        best = np.array(min(ends, key=lambda end: end[0])[1])
-        return self._make_variogram(best, root)[0]
+        tolerances = {"xtol": 1e-12, "ftol": 1e-14, "gtol": 1e-14, "max_nfev": 200}
+        ends = [
+            scipy.optimize.least_squares(misfit, start, bounds=(low, high), **tolerances)
+            for _, start in scored[:POLISHED]
+        ]
+        best = min(ends, key=lambda end: end.cost)
+        return self._make_variogram(best.x, root)[0]
 
     def _list_starts(self) -> list[Floats]:
         each = max(4, round(STARTS ** (1 / max(1, len(self._unknowns) - 1)))) if len(self._unknowns) > 2 else STARTS
@@ -302,23 +306,11 @@ class _FitProblem:
         matrix = np.stack(columns, axis=1) * root[:, None]
         sills, _ = scipy.optimize.nnls(matrix, wanted / unit * root)
         nugget = float(sills[-1] * unit) if self._nugget is None else self._nugget
-        first, *others = [
+        terms = [
             replace(shape, psill=float(sill * unit) if shape.psill else 0.0)
             for shape, sill in zip(shapes, sills, strict=False)
         ]
-        variogram = Variogram(
-            first.model, first.psill, first.range_m, nugget, first.smoothness, first.exponent, nested=tuple(others)
-        )
-        return variogram, np.asarray((matrix @ sills - wanted / unit * root), dtype=np.float64)
-
-
-def _polish(
-    misfit: Callable[[Floats], Floats], start: Floats, low: Floats, high: Floats
-) -> tuple[float, tuple[float, ...]]:
-    end = scipy.optimize.least_squares(
-        misfit, start, bounds=(low, high), xtol=1e-12, ftol=1e-14, gtol=1e-14, max_nfev=200
-    )
-    return float(end.cost), tuple(map(float, end.x))
+        return sum_structures(terms, nugget), np.asarray((matrix @ sills - wanted / unit * root), dtype=np.float64)
 
 
 MIN_PAIRS = 30

@@ -36,7 +36,7 @@ from typing import Any, NoReturn, Protocol
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.interpolation.points import Floats
 from hypergrid.interpolation.variograms.models import matern_factor
-from hypergrid.interpolation.variograms.variogram import Anisotropy, NuggetIs, Structure, Variogram
+from hypergrid.interpolation.variograms.variogram import Anisotropy, NuggetIs, Structure, Variogram, sum_structures
 
 GAUSSIAN_FACTOR = 7.0 / 4.0
 """Effective range over the scale of the Gaussian model."""
@@ -77,23 +77,19 @@ def to_pykrige(variogram: Variogram) -> dict[str, Any]:
     if variogram.anisotropy:
         keywords["anisotropy_angle"] = variogram.anisotropy.angle_degree
         keywords["anisotropy_scaling"] = variogram.anisotropy.ratio
-    slope = variogram.psill / variogram.range_m
-    named: dict[str, float] | None = None
     if variogram.nested or variogram.model not in (*_SCALED, "linear", "power", "nugget"):
-        named = None
-    elif variogram.model in _SCALED:
-        named = {"psill": variogram.psill, "range": variogram.range_m}
-    elif variogram.exponent is not None:
-        named = {"scale": variogram.psill / variogram.range_m**variogram.exponent, "exponent": variogram.exponent}
-    else:
-        named = {"slope": slope}
-    if named is None:
 
         def semivariance(_: object, distance_m: Floats) -> Floats:
             return variogram.semivariance(distance_m)
 
         custom = {"variogram_model": "custom", "variogram_parameters": [], "variogram_function": semivariance}
         return {**keywords, **custom}
+    if variogram.model in _SCALED:
+        named = {"psill": variogram.psill, "range": variogram.range_m}
+    elif variogram.exponent is not None:
+        named = {"scale": variogram.psill / variogram.range_m**variogram.exponent, "exponent": variogram.exponent}
+    else:
+        named = {"slope": variogram.psill / variogram.range_m}
     model = "linear" if variogram.model == "nugget" else variogram.model
     return {**keywords, "variogram_model": model, "variogram_parameters": {**named, "nugget": variogram.nugget}}
 
@@ -129,7 +125,7 @@ def from_pykrige(keywords: Mapping[str, Any]) -> Variogram:
         term = Structure("power", numbers["scale"], 1.0, exponent=numbers["exponent"])
     else:
         term = Structure("linear" if numbers["slope"] else "nugget", numbers["slope"], 1.0)
-    return _sum_terms([_scale_to_longest(term, ratio)], numbers["nugget"], turned, meaning)
+    return sum_structures([_scale_to_longest(term, ratio)], numbers["nugget"], turned, meaning)
 
 
 class CovModel(Protocol):
@@ -205,7 +201,7 @@ def from_gstools(model: CovModel, *, nugget_is: NuggetIs = "micro-scale") -> Var
     ratio = 1 / float(model.anis[0])
     turned = _make_anisotropy(math.degrees(float(model.angles[0])), ratio)
     terms = [_scale_to_longest(term, ratio) for term in terms]
-    return _sum_terms(terms, float(model.nugget), turned, nugget_is)
+    return sum_structures(terms, float(model.nugget), turned, nugget_is)
 
 
 def to_gstat(variogram: Variogram) -> list[dict[str, str | float]]:
@@ -262,7 +258,7 @@ def from_gstat(rows: Sequence[Mapping[str, Any]]) -> Variogram:
     north, shortest = next(iter(ellipses), (0.0, 1.0))
     meaning: NuggetIs = "measurement error" if "Err" in nuggets else "micro-scale"
     turned = _make_anisotropy((90.0 - north) % 180.0, 1 / shortest)
-    return _sum_terms(terms or [Structure("nugget", 0.0, 1.0)], sum(nuggets.values()), turned, meaning)
+    return sum_structures(terms, sum(nuggets.values()), turned, meaning)
 
 
 def _from_gstat_row(kind: str, model: str, psill: float, reach: float, kappa: float) -> Structure:
@@ -287,12 +283,6 @@ def _make_anisotropy(angle_degree: float, ratio: float) -> Anisotropy | None:
 def _scale_to_longest(term: Structure, ratio: float) -> Structure:
     """Convert the term's range to the longest direction, for a ratio below one."""
     return replace(term, range_m=term.range_m / ratio) if ratio < 1 else term
-
-
-def _sum_terms(terms: list[Structure], nugget: float, turned: Anisotropy | None, meaning: NuggetIs) -> Variogram:
-    first, *others = terms or [Structure("nugget", 0.0, 1.0)]
-    parameters = (first.model, first.psill, first.range_m, nugget, first.smoothness, first.exponent)
-    return Variogram(*parameters, anisotropy=turned, nugget_is=meaning, nested=tuple(others))
 
 
 def _refuse_model(library: str, model: str, known: Sequence[str]) -> NoReturn:

@@ -7,8 +7,8 @@ models, and of other libraries.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
@@ -217,8 +217,8 @@ class Variogram:
                 "variograms that are added need the same anisotropy and the same meaning of their nuggets"
             )
         terms = [term for term in (*self.structures, *other.structures) if term.model != "nugget"]
-        first, *rest = terms or self.structures
-        return replace(self, **asdict(first), nugget=self.nugget + other.nugget, nested=tuple(rest))
+        nugget = self.nugget + other.nugget
+        return sum_structures(terms or self.structures, nugget, self.anisotropy, self.nugget_is)
 
     def to_json(self) -> dict[str, Any]:
         """Convert to JSON; optional parameters appear only if used."""
@@ -227,6 +227,17 @@ class Variogram:
         if self.nested:
             document["nested"] = [{k: v for k, v in asdict(t).items() if v is not None} for t in self.nested]
         return document
+
+
+def sum_structures(
+    terms: Sequence[Structure],
+    nugget: float,
+    anisotropy: Anisotropy | None = None,
+    nugget_is: NuggetIs = "micro-scale",
+) -> Variogram:
+    """Build the variogram of terms, perhaps none, and a nugget."""
+    first, *others = terms or [Structure("nugget", 0.0, 1.0)]
+    return Variogram(**vars(first), nugget=nugget, anisotropy=anisotropy, nugget_is=nugget_is, nested=tuple(others))
 
 
 def variogram(

@@ -30,8 +30,6 @@ from hypergrid.wo_join.state_layout import (
     CEILING,
     CLOCK,
     DEADLINE,
-    END_RECORD,
-    FIRST_RECORD,
     GREATEST,
     IDLE,
     JUMP,
@@ -112,7 +110,6 @@ class ReorderBuffer:
 
     @property
     def min_key(self) -> int:
-        """Least waiting key."""
         return min((run.low for queue in self.queues for run in queue.runs), default=CEILING)
 
     def write_disorder(self, stream_state: Ints) -> None:
@@ -125,7 +122,6 @@ class ReorderBuffer:
         release_gate.write_disorder(self.arrival_state, stream_state)
 
     def advance(self, clock: int) -> None:
-        """Advance the clock [ns] without an arrival."""
         join_state = self.arrival_state.join_state
         join_state[CLOCK] = max(join_state[CLOCK], clock)
         if join_state[CLOCK] > join_state[DEADLINE]:
@@ -344,15 +340,11 @@ class ReorderBuffer:
 
     def lag_s(self, stream: int) -> float:
         """Return the time that a stream has been ahead of the last one [s], else 0."""
-        stream_state, records, join_state = (
-            self.arrival_state.monitors.per,
-            self.arrival_state.monitors.records,
-            self.arrival_state.join_state,
-        )
+        monitors, join_state = self.arrival_state.monitors, self.arrival_state.join_state
         passed = int(join_state[LEAST_LINE])
-        if stream_state[stream, GREATEST] <= passed:
+        if monitors.per[stream, GREATEST] <= passed:
             return 0.0
-        ring = records[stream, np.arange(*stream_state[stream, [FIRST_RECORD, END_RECORD]]) & (records.shape[1] - 1)]
+        ring = state.unroll_ring(monitors, stream)
         return float(join_state[CLOCK] - ring[np.searchsorted(ring[:, 1], passed, side="right"), 2]) / 1e9
 
     def columns(self) -> dict[str, "np.ndarray[Any, Any]"]:

@@ -27,7 +27,6 @@ class TupleColumns(NamedTuple):
 
     @property
     def oldest(self) -> int:
-        """Least row number."""
         return int(np.where(self.row < 0, ~self.row, self.row).min())
 
 
@@ -97,7 +96,6 @@ class TupleQueue:
 
     @property
     def spilled(self) -> int:
-        """Number of tuples on disk."""
         return sum(len(run) for run in self.runs if run.segment is not None)
 
     @property
@@ -106,7 +104,6 @@ class TupleQueue:
 
     @property
     def unwritten(self) -> int:
-        """Number of tuples that are not on disk."""
         return sum(len(run) for run in self.runs if run.segment is None)
 
     def add(self, columns: TupleColumns) -> None:
@@ -155,8 +152,7 @@ class TupleQueue:
         if not inside:
             return
         merged = merge_runs(inside)
-        self.runs = [run for run in self.runs if run.segment is not None]
-        self.runs.append(merged)
+        self.runs = [*(run for run in self.runs if run.segment is not None), merged]
         due = len(merged.select_upto(upto).key)
         while due > minimum:
             count = min(rows, due)

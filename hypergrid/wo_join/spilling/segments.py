@@ -71,7 +71,6 @@ class Segments:
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes of all live segments."""
         return sum(self._sizes.values())
 
     def __len__(self) -> int:

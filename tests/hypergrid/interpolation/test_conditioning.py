@@ -16,6 +16,7 @@ from hypergrid.interpolation.methods.conditioning import (
 )
 from hypergrid.interpolation.methods.detrended import DetrendedField, DetrendedKriging
 from hypergrid.interpolation.methods.fitted_variogram import SliceFields
+from hypergrid.interpolation.methods.kriging_methods import EmptyField
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem
@@ -58,7 +59,7 @@ def test_as_many_digits_are_lost_as_it_says() -> None:
 
 
 def test_what_is_no_kriging_on_all_stations_has_no_note() -> None:
-    assert conditioning_note("nearest", object()) == ()
+    assert conditioning_note("nearest", EmptyField(1)) == ()
 
 
 def local(model: Variogram, *, count: int = 30, **selection: Any) -> LocalField:  # noqa: ANN401

@@ -8,10 +8,8 @@ from numpy.typing import NDArray
 
 from hypergrid.interpolation import variogram
 from hypergrid.interpolation.local import field as local
-from hypergrid.interpolation.local.field import LocalField
+from hypergrid.interpolation.local.field import LocalField, held_bytes, projected_bytes
 from hypergrid.interpolation.local.neighbourhood import Neighbourhood, NeighbourSelection, TargetChunk
-from hypergrid.interpolation.local.weights import held_bytes, projected_bytes
-from hypergrid.interpolation.methods.station_selection import replace_values
 from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem
@@ -183,7 +181,7 @@ def test_a_network_takes_other_values(kind: type[LocalField] | type[KrigingField
     system, near = KrigingSystem.of(stations, MODEL), (NeighbourSelection(8),) if kind is LocalField else ()
     begun = kind(system, values[:3], *near)
     begun.estimate(targets)
-    other = replace_values(begun, values[3:])
+    other = begun.replace_values(values[3:])
     assert isinstance(other, kind)
     fresh = kind(system, values[3:], *near)
     np.testing.assert_array_equal(other.estimate(targets), fresh.estimate(targets))
