@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from hypergrid.archive.disk.row_checksums import DamagedState, find_damage
 from hypergrid.core.blas import count_cores
 from hypergrid.core.errors import HyperGridError
+from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.settings import Settings
 from hypergrid.execution.planning.costs import operations_a_second, touching_s_a_byte
 from hypergrid.query import open_archive
@@ -87,9 +88,10 @@ def serve_archive(
 
 
 def _load_kernels() -> None:
-    # The compiler takes a second to import.
+    # The compiler takes a second to import; so do the libraries of results.
     from hypergrid.interpolation.warm import warm  # noqa: PLC0415
 
+    xr.set_options()
     warm()
 
 
