@@ -90,7 +90,6 @@ class MapExtent:
     """Whether the edges are degrees of longitude and latitude."""
 
     def __post_init__(self) -> None:
-        """Reject edges that are not finite, or out of order."""
         edges = (self.west, self.east, self.south, self.north)
         if not all(map(math.isfinite, edges)) or self.east <= self.west or self.north <= self.south:
             raise ValueError(f"a map needs finite edges, west < east and south < north; got {edges}")
@@ -123,7 +122,6 @@ class Words:
 
     @property
     def label(self) -> str:
-        """Variable with its unit."""
         return f"{self.variable} [{self.units}]"
 
 

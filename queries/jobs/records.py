@@ -212,7 +212,6 @@ class Job:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is done, failed or cancelled."""
         return self.state in ENDED
 
 
@@ -268,7 +267,6 @@ class RunnerStatistics:
 
 
 def unknown_job(job_id: str) -> NotFound:
-    """Make the error for an id that no remembered job has."""
     return NotFound(f"no query {job_id!r} is known here; it was never asked, or is forgotten; post it again")
 
 
@@ -322,7 +320,6 @@ class QueryRun:
     """Set once no job waits for it; checked between blocks."""
 
     def advance(self, progress: JobProgress) -> None:
-        """Record progress."""
         self.changes += 1
         self.progress, self.progress_id = progress, self.changes
 

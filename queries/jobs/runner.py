@@ -336,7 +336,6 @@ class Runner:
         )
 
     def statistics(self) -> RunnerStatistics:
-        """Return the current statistics."""
         with self._lock:
             shelf = self._result_cache.statistics()
             return RunnerStatistics(
@@ -372,19 +371,16 @@ class Runner:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Compute inside as the caller's turn in the block queue."""
         with self._blocks.turn(current_asker().owner):
             yield
 
     def _check_plan(self, plan: Plan, label: Asker) -> None:
-        """Reject a plan that exceeds a limit."""
         plan.check(self._limits.allowed_bytes)
         label.limits.check(plan)
         if label.limits.seconds is None:
             Limits(seconds=self._limits.allowed_s).check(plan)
 
     def _check_open(self, label: Asker) -> None:
-        """Reject a caller that has reached its limit of queued and running queries."""
         max_queries = label.limits.queries
         if max_queries is None:
             return
@@ -395,7 +391,6 @@ class Runner:
             )
 
     def _check_room(self) -> None:
-        """Reject a run if the queue is full or the runner stopped."""
         if self._stopped:
             raise QueueFull("the server is stopping; ask again once it is back")
         if (queued := self._count_queued()) >= self._limits.capacity:
@@ -591,7 +586,6 @@ def _lower_priority() -> None:
 
 
 def _is_large(run: QueryRun, allowed_bytes: int) -> bool:
-    """Return whether a query takes a large share of the memory budget, or long."""
     outline = run.outline
     return outline.projected_bytes > _SMALL_BYTES_SHARE * allowed_bytes or outline.projected_s > PROJECTED_S
 
@@ -651,11 +645,9 @@ class ResultCache:
         return left
 
     def get(self, key: str) -> xr.Dataset | None:
-        """Return a result, None if it is not cached."""
         return self._kept.get(key)
 
     def drop(self, key: str) -> None:
-        """Remove a result that no job can ask for any more."""
         self._kept.pop(key, None)
 
     def statistics(self) -> ResultCacheStatistics:

@@ -46,7 +46,6 @@ class Catalogue:
         return self._archive
 
     def variables(self) -> list[dict[str, Any]]:
-        """List the variables with their units, by name."""
         held = self._archive.latest().variables
         return [dataclasses.asdict(held[name]) for name in sorted(held)]
 
@@ -77,7 +76,6 @@ class Catalogue:
         ]
 
     def functions(self) -> dict[str, list[dict[str, Any]]]:
-        """List the functions available to the steps of a query, by kind of step."""
         return {
             "convert": _rows(CONVERTS.values()),
             "aggregate": _rows(AGGREGATES.values(), _COVERAGE),
@@ -100,7 +98,6 @@ class Catalogue:
         return documents
 
     def list_unreadable(self) -> list[InvalidQuery]:
-        """List the errors of unreadable saved queries; each names its file."""
         return [entry for _, entry in self._read_saved() if isinstance(entry, InvalidQuery)]
 
     def _read_saved(self) -> Iterator[tuple[str, Mapping[str, Any] | InvalidQuery]]:

@@ -127,7 +127,6 @@ class LatestValues:
             thread.join(LOOKED_S)
 
     def prepare(self) -> None:
-        """Read the newest readings of all variables ahead of requests."""
         self.look()
         for name in self._archive.variables:
             self.read_newest(name)

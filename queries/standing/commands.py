@@ -127,7 +127,6 @@ def show(
 
 
 def _show_outcome(standing: StandingQueries, name: str, text: str, *, as_json: bool) -> None:
-    """Print what was done to a standing query, or its new state as JSON."""
     if as_json:
         show_json(standing.show(name))
     else:

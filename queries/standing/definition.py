@@ -48,7 +48,6 @@ class DeliveryTarget:
     """Mail address or webhook URL; empty for the other channels."""
 
     def __str__(self) -> str:
-        """Format as "events", "archive", "email:ADDRESS" or "webhook:URL"."""
         return f"{self.channel}:{self.address}" if self.address else self.channel
 
 

@@ -65,8 +65,6 @@ Note = Callable[[socket.socket], None]
 
 @dataclass
 class _RetryPause:
-    """Backoff state of a failing target."""
-
     failures: int = 0
     until_s: float = 0.0
 
@@ -114,7 +112,6 @@ class NotificationWorkers:
             thread.start()
 
     def wake(self) -> None:
-        """Notify the workers of new messages."""
         self._wake.set()
 
     def stop(self, timeout_s: float = 2.0) -> None:

@@ -77,7 +77,6 @@ class StandingState:
         self.stale_since_s = now_s if self.stale_since_s is None else self.stale_since_s
 
     def record_success(self, progress: EvaluationProgress) -> None:
-        """Record an evaluation and its progress."""
         self.entry = replace(self.entry, progress=progress)
         self.evaluations += 1
         self.stale_since_s, self.failures, self.error = None, 0, ""

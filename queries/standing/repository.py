@@ -430,7 +430,6 @@ class StandingStore:
             self._db.execute("UPDATE letters SET state = ?, error = ? WHERE id = ?", (state, error, letter))
 
     def count_messages(self) -> dict[str, int]:
-        """Count the messages in each state."""
         with self._lock_for_reading():
             return dict(self._db.execute("SELECT state, count(*) FROM valid_letters GROUP BY state").fetchall())
 
@@ -459,7 +458,6 @@ class StandingStore:
         return paused, refused
 
     def list_damaged(self) -> list[str]:
-        """List the damaged rows, as "row 3 of alerts"."""
         with self._lock_for_reading():
             return [
                 f"row {row} of {table}" for table in list_tables(self._db) for row in find_damaged_rows(self._db, table)

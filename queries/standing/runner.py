@@ -548,7 +548,6 @@ class StandingRunner:
 
     @property
     def _is_idle(self) -> bool:
-        """Whether the strategy has no work."""
         waits = self._round is not None and bool(self._round.tasks)
         return self._work is None and not self._carried and not self._unplanned and not waits
 

@@ -69,7 +69,6 @@ class SnapshotEvaluation:
         self._listed: dict[int, tuple[GraphStep, ...]] = {}
 
     def add(self, name: str, task: EvaluationTask) -> None:
-        """Merge the step chains of a task into the round."""
         self.tasks[name] = task
         # Queries on one surface share a task, whose chain is expanded once.
         chain = self._chains.get(id(task))
@@ -102,7 +101,6 @@ class SnapshotEvaluation:
         return tuple(steps.values())
 
     def waiting_steps(self, sort: str) -> list[EvaluationStep]:
-        """Return the unfinished steps of a kind that any query still needs."""
         return [step for step in self._steps_by_kind.get(sort, {}).values() if step.users and not step.is_done]
 
     def remaining_steps(self, name: str) -> list[EvaluationStep]:
@@ -110,7 +108,6 @@ class SnapshotEvaluation:
         return [step for step in self.needed_steps(name) if not step.is_done]
 
     def needed_steps(self, name: str) -> list[EvaluationStep]:
-        """Return all steps of a query, finished or not."""
         return [self._steps[token_] for token_ in self._needed.get(name, ())]
 
     def compute(self, step: EvaluationStep, clock: Callable[[], float] = time.perf_counter) -> Iterator[float]:
@@ -350,7 +347,6 @@ class PinnedEvaluation:
 
 
 def pin_query(name: str, own: SnapshotEvaluation) -> PinnedEvaluation:
-    """Pin a query of which nothing is computed yet."""
     return PinnedEvaluation(name, own, chain.from_iterable(own.compute(step) for step in own.remaining_steps(name)))
 
 

@@ -187,7 +187,6 @@ class RunnerMetrics:
         self._block_s = max(PEAK_DECAY * self._block_s, seconds)
 
     def count_evaluation(self, kind: str, behind_s: float) -> None:
-        """Count an evaluation of a class, with its delay [s]."""
         self.counts["evaluations"] += 1
         self._delays.setdefault(kind, deque(maxlen=MAX_DELAYS)).append(behind_s)
 

@@ -177,12 +177,10 @@ class KeyStore:
         return [_key(row) for row in rows]
 
     def list_damaged(self) -> list[str]:
-        """List the rows of damaged keys, as "row 3 of keys"."""
         with self._open() as db:
             return [] if db is None else [f"row {row} of keys" for row in find_damaged_rows(db, "keys")]
 
     def get(self, key_id: str) -> Key | None:
-        """Return the key with an id; None if there is none."""
         row = self._row(key_id)
         return None if row is None else row[0]
 

@@ -122,7 +122,6 @@ def points_response(
 def features_response(
     entries: Sequence[Json], links: Sequence[Json], matched: int, collection_of: StationsCollection
 ) -> Response:
-    """Answer with a page of features out of `matched`."""
     paging = {"numberMatched": matched, "numberReturned": len(entries), "links": list(links)}
     return _features(entries, parameters_of(collection_of), paging)
 
@@ -141,7 +140,6 @@ def _features(entries: Sequence[Json], parameters: Json, more: Mapping[str, Any]
 
 
 def _select_variables(dataset: xr.Dataset, keys: Sequence[str], collection_of: SurfaceCollection) -> xr.Dataset:
-    """Select the variables of some parameters, and always the value."""
     # Variance and count refer to the value.
     names = {collection_of.parameters[key][0] for key in keys} | {"value"}
     return dataset.drop_vars([name for name in dataset.data_vars if name not in names])
@@ -164,7 +162,6 @@ def _time_axis(dataset: xr.Dataset) -> Json:
 
 
 def _feature(coverage: Json, url: str, parameters: Json, label: str | None = None) -> Json:
-    """Convert a series of points to a feature in EDR's GeoJSON profile."""
     axes = coverage["domain"]["axes"]
     times = axes["t"]["values"]
     coordinates = [axes[name]["values"][0] for name in ("x", "y", "z") if name in axes]

@@ -49,7 +49,6 @@ _TITLES: Final = {
 
 
 def queries_of(collection: Collection) -> tuple[str, ...]:
-    """List the queries that a collection supports."""
     return QUERIES["stations" if isinstance(collection, StationsCollection) else "surface"]
 
 

@@ -128,7 +128,6 @@ _METADATA: Final = {
 
 
 def media_of(query: str) -> tuple[str, ...]:
-    """List the media types of a query's answers."""
     return _MEDIA["features" if query in ("locations", "items") else "data"]
 
 
@@ -150,7 +149,6 @@ def describe_api(base: str, network: str) -> Json:
 
 
 def describe_operation(path: str, text: str, parameters: tuple[Json, ...], media: tuple[str, ...]) -> Json:
-    """Describe one operation: path and query parameters, and answers."""
     inside = [part[1:-1] for part in path.split("/") if part.startswith("{")]
     named = [{"name": name, "in": "path", "required": True, "schema": _TEXT} for name in inside]
     problem = {"content": {"application/problem+json": {"schema": {"type": "object"}}}}
@@ -278,7 +276,6 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
         return await off(described)
 
     async def position(request: Request) -> Response:
-        """Return what is at a POINT or a MULTIPOINT: the nearest stations, or a surface's estimates there."""
         there = await off(lambda: held.get_requested(request))
         asked, points = read_params(request, there.parameters), read_position(request)
         if isinstance(there, StationsCollection):
@@ -325,7 +322,6 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
         return await off(made)
 
     async def area(request: Request) -> Response:
-        """Return what lies in a POLYGON or a MULTIPOLYGON: stations, or the cells of a surface whose centre does."""
         there = await off(lambda: held.get_requested(request))
         asked, region = read_params(request, there.parameters), read_area(request)
         if isinstance(there, StationsCollection):
@@ -333,7 +329,6 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
         return await block(request, there, asked, region, None)
 
     async def cube(request: Request) -> Response:
-        """Return what lies in a box; one whose west is above its east crosses the antimeridian."""
         there = await off(lambda: held.get_requested(request))
         asked, (region, heights) = read_params(request, there.parameters), read_cube(request)
         if isinstance(there, StationsCollection):
@@ -341,12 +336,9 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
         return await block(request, there, asked, region, heights)
 
     async def places(request: Request) -> Response:
-        """List the stations as features: those in a box, and with data in a time, where these are given."""
         return await off(lambda: _list_features(request, _require_stations(held.get_requested(request))))
 
     async def location(request: Request) -> Response:
-        """Return the readings of a station."""
-
         def made() -> Response:
             there = _require_stations(held.get_requested(request))
             return _readings_response(
@@ -359,8 +351,6 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
         return await off(made)
 
     async def item(request: Request) -> Response:
-        """Return a station as a feature; its readings where a time, parameters or another form are asked for."""
-
         def made() -> Response:
             there = _require_stations(held.get_requested(request))
             name = _require_station(there, request.path_params["item_id"])
@@ -478,7 +468,6 @@ def _list_features(request: Request, there: StationsCollection) -> Response:
 
 
 def _has_readings(there: StationsCollection, name: str, times: Ranges, wanted: tuple[str, ...] | None) -> bool:
-    """Return whether a station's readings, of some or all parameters, overlap a time."""
     held = there.extents.get(name, {})
     return any(extent.meets(times) for key, extent in held.items() if wanted is None or key in wanted)
 

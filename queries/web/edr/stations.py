@@ -131,7 +131,6 @@ class StationsCollection:
         return extents_by_station
 
     def label(self, name: str) -> str:
-        """Return the name of a station, or its id if it has none."""
         station = self.archive.stations.get(name)
         return name if station is None or not station.name else station.name
 

@@ -92,7 +92,6 @@ class AuthenticationMiddleware:
                 self._write_audit(scope)
 
     def _authorize(self, scope: Scope) -> Caller:
-        """Authenticate and authorise the caller."""
         headers, state, method = Headers(scope=scope), scope["state"], scope["method"]
         rule = state["found"] = find_rule(method, route_path(scope))
         requester = f"address {state['client']}"

@@ -84,14 +84,11 @@ class Metrics:
             self._seconds.labels(route).observe(entry.seconds)
 
     def text(self) -> bytes:
-        """Return all figures in Prometheus' text format."""
         return generate_latest(self._registry)
 
 
 @dataclass(eq=False)
 class _FigureCollector(Collector):
-    """Collects figures from their sources on each scrape."""
-
     runner: Runner
     archive: OpenArchive
     standing: StandingQueries | None
@@ -404,7 +401,6 @@ class ServerHealth:
     _known: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Set up the shared check."""
         self._newest = NewestData(self.archive)
         self._examination = SharedExamination(self._examine)
 
