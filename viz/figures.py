@@ -56,7 +56,6 @@ PALETTES: Final[dict[Scale, tuple[str, ...]]] = {
     "cyclic": tuple(interp_palette(_TWILIGHT, 256)),
 }
 """Colours by kind of field: values, differences from zero, directions."""
-_DAYS: Final = tuple(Cividis256)
 _TOOLS: Final = "pan,wheel_zoom,box_zoom,reset"
 
 
@@ -314,7 +313,7 @@ def day_by_hour_figure(words: Words, *, theme: Theme, width: int, scale: Scale =
     plot.xaxis.formatter = DatetimeTickFormatter(days="%d %b", months="%b %Y")
     plot.yaxis.ticker = FixedTicker(ticks=list(range(0, 25, 6)))
     bounds = {"x": [0.0], "y": [0.0], "dw": [1.0], "dh": [24.0]}
-    surface = _image(plot, bounds, _colours(_DAYS if scale == "sequential" else PALETTES[scale]), "surface")
+    surface = _image(plot, bounds, _colours(tuple(Cividis256) if scale == "sequential" else PALETTES[scale]), "surface")
     _brush(plot, bounds, look)
     plot.add_tools(
         HoverTool(

@@ -110,7 +110,8 @@ class Runner:
         self._counts = {"shared": 0, "done": 0, "failed": 0, "cancelled": 0}
         self._running = 0
         self._run_s = 1.0
-        self._stopped = False
+        self.is_stopped = False
+        """Whether it accepts no more queries."""
 
     def explain(self, document: Mapping[str, Any]) -> Outline:
         """Outline a query without running it.
@@ -352,15 +353,10 @@ class Runner:
                 **self._counts,
             )
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the runner accepts no more queries."""
-        return self._stopped
-
     def stop(self) -> None:
         """Cancel all queued and running jobs, and wait briefly for their threads; results stay readable."""
         with self._lock:
-            self._stopped = True
+            self.is_stopped = True
             open_jobs = [job_id for job_id in self._runs if not self._view(job_id).has_ended]
             threads = list(self._threads.values())
         for job_id in open_jobs:
@@ -391,7 +387,7 @@ class Runner:
             )
 
     def _check_room(self) -> None:
-        if self._stopped:
+        if self.is_stopped:
             raise QueueFull("the server is stopping; ask again once it is back")
         if (queued := self._count_queued()) >= self._limits.capacity:
             # By then about a quarter of the queue should be done.

@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -186,12 +186,8 @@ def _parse_positive(value: object, what: str) -> float:
 
 
 def _parse_duration(value: object, what: str) -> int:
-    return _prefix_errors(lambda: parse_duration(value), what)
-
-
-def _prefix_errors(parse: Callable[[], int], what: str) -> int:
     try:
-        return parse()
+        return parse_duration(value)
     except ValueError as error:
         raise type(error)(f"{what}: {error}") from error
 

@@ -160,8 +160,7 @@ class NotificationWorkers:
         try:
             self._send[letter.target.channel](letter, body)
         except Exception as error:  # noqa: BLE001 - one message must not end the worker thread
-            is_known = isinstance(error, Undelivered)
-            error_text = str(error) if is_known else f"{type(error).__name__}: {error}"
+            error_text = str(error) if isinstance(error, Undelivered) else f"{type(error).__name__}: {error}"
             state = "refused" if isinstance(error, Undelivered) and error.for_good else "waiting"
         with self._lock:
             if state == "waiting":
@@ -171,10 +170,8 @@ class NotificationWorkers:
                 rest.until_s = self._monotonic() + pause_s
             else:
                 self._rests.pop(target, None)
-            if state == "sent":
-                self.delivered += 1
-            else:
-                self.failures += 1
+            self.delivered += state == "sent"
+            self.failures += state != "sent"
             # Kept in memory until it can be stored, as the disk may be full.
             self._unsaved_states[letter.id] = (state, error_text)
             self._save_states()

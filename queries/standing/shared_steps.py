@@ -86,11 +86,8 @@ class SnapshotEvaluation:
     def steps_of(self, name: str) -> tuple[GraphStep, ...]:
         """Return the steps of a query as the scheduler knows them, its surface last."""
         task = id(self.tasks[name])
-        if task not in self._listed:
-            self._listed[task] = self._list_steps(name)
-        return self._listed[task]
-
-    def _list_steps(self, name: str) -> tuple[GraphStep, ...]:
+        if task in self._listed:
+            return self._listed[task]
         steps: dict[str, GraphStep] = {}
         for token_ in self._needed[name]:
             step = self._steps[token_]
@@ -98,7 +95,8 @@ class SnapshotEvaluation:
             # A merge waits for another base; the cost of an interpolation depends on which stations report (4.5).
             steady = not isinstance(step.node.operator, Merge | Interpolate)
             steps[step.kind_key] = GraphStep(step.kind_key, sources, predictable=steady)
-        return tuple(steps.values())
+        listed = self._listed[task] = tuple(steps.values())
+        return listed
 
     def waiting_steps(self, sort: str) -> list[EvaluationStep]:
         return [step for step in self._steps_by_kind.get(sort, {}).values() if step.users and not step.is_done]

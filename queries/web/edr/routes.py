@@ -1,6 +1,7 @@
 """EDR routes below `/edr`, each query also at an instance (a snapshot), and their OpenAPI description."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -66,7 +67,6 @@ _COMMON: Final = (
     ),
     _form(*FORMATS, JSON),
 )
-_FEATURES: Final = _form("GeoJSON", JSON)
 _HEIGHT: Final = _parameter("z", "heights above sea level [m]: 2400, 400/2400, a list, or R5/400/500", _TEXT)
 _BOX: Final = "west,south,east,north [degree], with heights west,south,low,east,north,high"
 MOST_INSTANCES: Final = 10
@@ -81,7 +81,7 @@ def _page(text: str) -> tuple[Json, ...]:
 
 
 _PAGE: Final = _page("all where absent")
-_LISTED: Final = (_parameter("bbox", _BOX, _TEXT), *_COMMON[:3], _FEATURES, *_PAGE)
+_LISTED: Final = (_parameter("bbox", _BOX, _TEXT), *_COMMON[:3], _form("GeoJSON", JSON), *_PAGE)
 METADATA: Final[tuple[Json, ...]] = (_form(JSON),)
 """Parameters of the metadata routes."""
 COLLECTIONS: Final[tuple[Json, ...]] = (_parameter("bbox", _BOX, _TEXT), _COMMON[0], *METADATA, *_PAGE)
@@ -167,9 +167,7 @@ def describe_operation(path: str, text: str, parameters: tuple[Json, ...], media
 READERS: Final = 2
 """Threads that read readings concurrently."""
 _COLLECTION: Final = "/collections/{collection_id}"
-_OF_COLLECTIONS: Final = {"parameters": list(COLLECTIONS)}
 _OF_METADATA: Final = {"parameters": list(METADATA)}
-_OF_INSTANCES: Final = {"parameters": list(INSTANCES)}
 
 Made = TypeVar("Made")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -221,7 +219,7 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
             media_type="application/vnd.oai.openapi+json;version=3.0",
         )
 
-    @routes.get("/collections", response_class=Response, openapi_extra=_OF_COLLECTIONS)
+    @routes.get("/collections", response_class=Response, openapi_extra={"parameters": list(COLLECTIONS)})
     async def collections(request: Request) -> Response:
         """List the collections: the stations, and every saved surface; those that meet a box and a time."""
 
@@ -241,7 +239,11 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
             lambda: JSONResponse(metadata.describe(_base_url(request), held.get_collection(collection_id)))
         )
 
-    @routes.get("/collections/{collection_id}/instances", response_class=Response, openapi_extra=_OF_INSTANCES)
+    @routes.get(
+        "/collections/{collection_id}/instances",
+        response_class=Response,
+        openapi_extra={"parameters": list(INSTANCES)},
+    )
     async def instances(request: Request, collection_id: str) -> Response:
         """List the versions of the archive, newest first, each with what the collection is there."""
 
@@ -267,13 +269,11 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
     )
     async def instance(request: Request, collection_id: str, instance_id: str) -> Response:
         """Describe a collection at a version of the archive."""
-
-        def described() -> Response:
-            return JSONResponse(
+        return await off(
+            lambda: JSONResponse(
                 metadata.describe(_base_url(request), held.get_collection(collection_id, instance_id), instance_id)
             )
-
-        return await off(described)
+        )
 
     async def position(request: Request) -> Response:
         there = await off(lambda: held.get_requested(request))
@@ -297,9 +297,11 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
 
         return await off(made)
 
-    async def block(
-        request: Request, there: SurfaceCollection, asked: EdrParams, region: Region, heights: Ranges | None
-    ) -> Response:
+    async def within(request: Request, read: Callable[[Request], tuple[Region, Ranges | None]]) -> Response:
+        there = await off(lambda: held.get_requested(request))
+        asked, (region, heights) = read_params(request, there.parameters), read(request)
+        if isinstance(there, StationsCollection):
+            return await off(lambda: _readings_response(there, there.find_inside(region), asked, _base_url(request)))
         times, levels = there.times_of(asked.times), there.levels_of(asked.heights or heights)
         cells = await off(lambda: there.block_of(region))
         if cells is None or not len(times) or (levels is not None and not len(levels)):
@@ -320,20 +322,6 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
             return answers.map_response(masked, asked.form, _keys(there, asked), there, _base_url(request))
 
         return await off(made)
-
-    async def area(request: Request) -> Response:
-        there = await off(lambda: held.get_requested(request))
-        asked, region = read_params(request, there.parameters), read_area(request)
-        if isinstance(there, StationsCollection):
-            return await off(lambda: _readings_response(there, there.find_inside(region), asked, _base_url(request)))
-        return await block(request, there, asked, region, None)
-
-    async def cube(request: Request) -> Response:
-        there = await off(lambda: held.get_requested(request))
-        asked, (region, heights) = read_params(request, there.parameters), read_cube(request)
-        if isinstance(there, StationsCollection):
-            return await off(lambda: _readings_response(there, there.find_inside(region), asked, _base_url(request)))
-        return await block(request, there, asked, region, heights)
 
     async def places(request: Request) -> Response:
         return await off(lambda: _list_features(request, _require_stations(held.get_requested(request))))
@@ -380,7 +368,8 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
         return answered
 
     endpoints: dict[str, Endpoint] = {
-        "position": position, "area": area, "cube": cube, "locations": places, "items": places,
+        "position": position, "area": partial(within, read=read_area), "cube": partial(within, read=read_cube),
+        "locations": places, "items": places,
         "locations/{item_id}": location, "items/{item_id}": item,
     }  # fmt: skip
     for query, endpoint in endpoints.items():
@@ -429,11 +418,9 @@ def _nearest_response(
         near = there.find_nearest(lon, lat, asked.names)
         if near is not None:
             name, distance_m = near
-            asked_for = {
-                "hypergrid:station": there.label(name),
-                "hypergrid:distance_m": round(distance_m, 1),
-            }
-            details.setdefault(name, asked_for)
+            details.setdefault(
+                name, {"hypergrid:station": there.label(name), "hypergrid:distance_m": round(distance_m, 1)}
+            )
     return _readings_response(there, tuple(details), asked, base, details)
 
 

@@ -34,10 +34,6 @@ class ReadingsAnswer:
     chosen: SelectedReadings
     pieces: tuple[ReadingsPiece, ...]
 
-    @property
-    def is_empty(self) -> bool:
-        return not any(len(piece.readings) for piece in self.pieces)
-
 
 @dataclass(frozen=True)
 class ReadingsExtent:

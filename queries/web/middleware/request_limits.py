@@ -314,7 +314,6 @@ class _Utc(logging.Formatter):
         return escape_invisible(super().format(record))
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        _ = datefmt
         return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
 
