@@ -168,9 +168,7 @@ class Outline:
     """Properties of a run that are known before it starts."""
 
     layout: SurfaceLayout
-    """Layout of the cells of the surface."""
     cells: int
-    """Number of cells of the surface."""
     projected_bytes: int
     """Peak memory of the run [bytes]."""
     projected_s: float
@@ -187,7 +185,6 @@ class Job:
     token: str
     """Content token of the query."""
     snapshot: str
-    """Snapshot of the archive that it reads."""
     document: Mapping[str, Any]
     """The query in its JSON form, as the engine interpreted it."""
     state: State
@@ -200,7 +197,6 @@ class Job:
     outline: Outline
     progress: JobProgress
     error: Exception | None = None
-    """Error of a failed job."""
     value_range: tuple[float, float] | None = None
     """Minimum and maximum of the finished surface [its unit]; None until done, or if every cell is missing."""
     kept: bool = False
@@ -299,7 +295,6 @@ class QueryRun:
     query: Query
     outline: Outline
     order: Order = "coarse_to_fine"
-    """Order of the cells."""
     owner: str = ""
     """First submitter; the run uses its turns."""
     followers: dict[str, Job] = field(default_factory=dict)

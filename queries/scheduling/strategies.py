@@ -443,6 +443,7 @@ class RoundRobin:
         self._pushed = self._chosen = self._late = self._withdrawn = self.interrupts = self.steps = 0
 
     def push(self, tree: JobTree, now_s: float) -> None:
+        """Queue the jobs of a tree."""
         self._pushed += 1
         self.interrupts += 1
         self._states[tree] = bytearray(len(tree.shape))

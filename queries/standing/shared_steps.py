@@ -69,6 +69,7 @@ class SnapshotEvaluation:
         self._listed: dict[int, tuple[GraphStep, ...]] = {}
 
     def add(self, name: str, task: EvaluationTask) -> None:
+        """Merge the step chains of a task into the round."""
         self.tasks[name] = task
         # Queries on one surface share a task, whose chain is expanded once.
         chain = self._chains.get(id(task))
