@@ -1,6 +1,7 @@
 """Commands that back up and restore an archive, optionally with the server's state."""
 
 import time
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final
@@ -126,14 +127,11 @@ def secure_state(archive: Path, made: str) -> list[str]:
 
 
 def _revoke_keys(path: Path, why: str) -> str:
-    store = KeyStore(path)
-    try:
+    with closing(KeyStore(path)) as store:
         count = store.revoke_all(f"{why}; make new ones", now_ns=time.time_ns())
         if store.exist:
             store.require()
         closed = "access control stays on, so make new ones: 'hypergrid keys create'" if store.exist else "none existed"
-    finally:
-        store.close()
     return f"keys: {count} revoked; {closed}"
 
 
@@ -144,11 +142,8 @@ def _end_jobs(path: Path, why: str) -> str:
 
 
 def _pause_standing(path: Path, why: str) -> str:
-    store = StandingStore(path)
-    try:
+    with closing(StandingStore(path)) as store:
         paused, refused = store.suspend(why)
-    finally:
-        store.close()
     return (
         f"standing queries: {paused} paused, with their webhooks and mails ('hypergrid standing resume'); "
         f"{refused} waiting alerts will not be sent"

@@ -56,7 +56,6 @@ PALETTES: Final[dict[Scale, tuple[str, ...]]] = {
     "cyclic": tuple(interp_palette(_TWILIGHT, 256)),
 }
 """Colours by kind of field: values, differences from zero, directions."""
-_DAYS: Final = tuple(Cividis256)
 _TOOLS: Final = "pan,wheel_zoom,box_zoom,reset"
 
 
@@ -90,7 +89,6 @@ class MapExtent:
     """Whether the edges are degrees of longitude and latitude."""
 
     def __post_init__(self) -> None:
-        """Reject edges that are not finite, or out of order."""
         edges = (self.west, self.east, self.south, self.north)
         if not all(map(math.isfinite, edges)) or self.east <= self.west or self.north <= self.south:
             raise ValueError(f"a map needs finite edges, west < east and south < north; got {edges}")
@@ -123,7 +121,6 @@ class Words:
 
     @property
     def label(self) -> str:
-        """Variable with its unit."""
         return f"{self.variable} [{self.units}]"
 
 
@@ -200,13 +197,13 @@ def lines_figure(words: Words, *, theme: Theme, width: int, choosing: bool = Fal
     plot = _plot(
         words,
         look,
+        ("time [UTC]", words.label),
         width=width,
         height=420,
         x_axis_type="datetime",
         x_range=Range1d(name="across"),
         y_range=Range1d(name="upwards"),
     )
-    plot.xaxis.axis_label, plot.yaxis.axis_label = "time [UTC]", words.label
     # Bokeh's type hints lack the hover properties.
     style: dict[str, Any] = {"line_color": "colour", "line_width": 1.5, "hover_line_width": 4}
     plot.patches(
@@ -251,9 +248,9 @@ def histogram_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any
     """Draw a histogram of cell values as a Bokeh `json_item`."""
     look = LOOKS[theme]
     plot = _plot(
-        words, look, width=width, height=360, x_range=Range1d(name="across"), y_range=Range1d(name="upwards")
+        words, look, (words.label, "cells"), width=width, height=360, x_range=Range1d(name="across"),
+        y_range=Range1d(name="upwards"),
     )  # fmt: skip
-    plot.xaxis.axis_label, plot.yaxis.axis_label = words.label, "cells"
     bars: dict[str, Any] = {"left": [], "right": [], "bottom": [], "top": []}
     drawn = plot.quad(
         *bars, source=ColumnDataSource(bars, name="bars"), fill_color="#3b8bba", line_color=look.ground
@@ -273,9 +270,9 @@ def variogram_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any
     """
     look = LOOKS[theme]
     plot = _plot(
-        words, look, width=width, height=420, x_range=Range1d(name="across"), y_range=Range1d(name="upwards")
+        words, look, ("distance [m]", words.label), width=width, height=420, x_range=Range1d(name="across"),
+        y_range=Range1d(name="upwards"),
     )  # fmt: skip
-    plot.xaxis.axis_label, plot.yaxis.axis_label = "distance [m]", words.label
     names = ("times", "values", "colour", "dash")
     plot.multi_line(
         "times", "values", source=ColumnDataSource({name: [] for name in names}, name="models"), line_color="colour",
@@ -305,6 +302,7 @@ def day_by_hour_figure(words: Words, *, theme: Theme, width: int, scale: Scale =
     plot = _plot(
         words,
         look,
+        ("day [UTC]", "hour of day [UTC]"),
         width=width,
         height=420,
         x_axis_type="datetime",
@@ -312,11 +310,10 @@ def day_by_hour_figure(words: Words, *, theme: Theme, width: int, scale: Scale =
         y_range=Range1d(start=0, end=24),
     )
     plot.grid.visible = False
-    plot.xaxis.axis_label, plot.yaxis.axis_label = "day [UTC]", "hour of day [UTC]"
     plot.xaxis.formatter = DatetimeTickFormatter(days="%d %b", months="%b %Y")
     plot.yaxis.ticker = FixedTicker(ticks=list(range(0, 25, 6)))
     bounds = {"x": [0.0], "y": [0.0], "dw": [1.0], "dh": [24.0]}
-    surface = _image(plot, bounds, _colours(_DAYS if scale == "sequential" else PALETTES[scale]), "surface")
+    surface = _image(plot, bounds, _colours(tuple(Cividis256) if scale == "sequential" else PALETTES[scale]), "surface")
     _brush(plot, bounds, look)
     plot.add_tools(
         HoverTool(
@@ -341,14 +338,13 @@ def _ground(extent: MapExtent, words: Words, look: ThemeColours, *, room: int, t
     plot = _plot(
         words,
         look,
+        ("lon [degree]", "lat [degree]") if extent.geographic else ("x [m]", "y [m]"),
         tools=tools,
         frame_width=frame_width,
         frame_height=max(_LOWEST, min(_TALLEST, round(frame_width * ratio))),
         x_range=Range1d(start=extent.west - margin_x, end=extent.east + margin_x),
         y_range=Range1d(start=extent.south - margin_y, end=extent.north + margin_y),
     )
-    labels = ("lon [degree]", "lat [degree]") if extent.geographic else ("x [m]", "y [m]")
-    plot.xaxis.axis_label, plot.yaxis.axis_label = labels
     for axis in (plot.xaxis, plot.yaxis):
         axis.formatter = BasicTickFormatter(use_scientific=False)
         axis.ticker = BasicTicker(desired_num_ticks=5 if frame_width > 300 else 3)
@@ -382,7 +378,14 @@ def _station_hover(stations: GlyphRenderer) -> HoverTool:
     )
 
 
-def _plot(words: Words, look: ThemeColours, *, tools: str = _TOOLS, **options: Any) -> figure:  # noqa: ANN401 - passed on to Bokeh
+def _plot(
+    words: Words,
+    look: ThemeColours,
+    labels: tuple[str, str],
+    *,
+    tools: str = _TOOLS,
+    **options: Any,  # noqa: ANN401 - passed on to Bokeh
+) -> figure:
     plot = figure(
         title=Title(text=words.title, text_color=look.ink),
         tools=tools,
@@ -394,6 +397,7 @@ def _plot(words: Words, look: ThemeColours, *, tools: str = _TOOLS, **options: A
         output_backend="canvas",
         **options,
     )
+    plot.xaxis.axis_label, plot.yaxis.axis_label = labels
     plot.toolbar.logo = None
     plot.grid.grid_line_color = look.grid
     for axis in (*plot.xaxis, *plot.yaxis):

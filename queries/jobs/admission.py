@@ -61,7 +61,6 @@ _ASKER: Final[ContextVar[Asker]] = ContextVar("asker", default=_ITSELF)
 
 
 def current_asker() -> Asker:
-    """Return the caller of the current thread or task."""
     return _ASKER.get()
 
 

@@ -65,7 +65,6 @@ class FairShares(Generic[Key]):
         }
 
     def charge(self, key: Key, seconds: float) -> None:
-        """Charge time to a party [s]."""
         self._used_s[key] += seconds / self._weight(key)
 
     def used_s(self, key: Key) -> float:
@@ -256,7 +255,6 @@ class BlockQueue:
                 return
 
     def _find_first(self, *others: Turn) -> Turn:
-        """Return the turn with precedence among the waiting ones and `others`."""
         return min((*self._waiting, *others), key=self._rank)
 
     def _rank(self, turn: Turn) -> tuple[float, float, float, int]:

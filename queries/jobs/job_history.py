@@ -172,7 +172,6 @@ class Journal:
             )
 
     def list_damaged(self) -> list[str]:
-        """List the damaged rows, as "row 3 of jobs"."""
         with self._lock:
             return [f"row {row} of jobs" for row in find_damaged_rows(self._db, "jobs")]
 

@@ -168,9 +168,7 @@ class Outline:
     """Properties of a run that are known before it starts."""
 
     layout: SurfaceLayout
-    """Layout of the cells of the surface."""
     cells: int
-    """Number of cells of the surface."""
     projected_bytes: int
     """Peak memory of the run [bytes]."""
     projected_s: float
@@ -187,7 +185,6 @@ class Job:
     token: str
     """Content token of the query."""
     snapshot: str
-    """Snapshot of the archive that it reads."""
     document: Mapping[str, Any]
     """The query in its JSON form, as the engine interpreted it."""
     state: State
@@ -200,7 +197,6 @@ class Job:
     outline: Outline
     progress: JobProgress
     error: Exception | None = None
-    """Error of a failed job."""
     value_range: tuple[float, float] | None = None
     """Minimum and maximum of the finished surface [its unit]; None until done, or if every cell is missing."""
     kept: bool = False
@@ -212,7 +208,6 @@ class Job:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is done, failed or cancelled."""
         return self.state in ENDED
 
 
@@ -268,7 +263,6 @@ class RunnerStatistics:
 
 
 def unknown_job(job_id: str) -> NotFound:
-    """Make the error for an id that no remembered job has."""
     return NotFound(f"no query {job_id!r} is known here; it was never asked, or is forgotten; post it again")
 
 
@@ -301,7 +295,6 @@ class QueryRun:
     query: Query
     outline: Outline
     order: Order = "coarse_to_fine"
-    """Order of the cells."""
     owner: str = ""
     """First submitter; the run uses its turns."""
     followers: dict[str, Job] = field(default_factory=dict)
@@ -322,7 +315,6 @@ class QueryRun:
     """Set once no job waits for it; checked between blocks."""
 
     def advance(self, progress: JobProgress) -> None:
-        """Record progress."""
         self.changes += 1
         self.progress, self.progress_id = progress, self.changes
 

@@ -14,7 +14,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from hypergrid.analysis.geostatistics import at_stations
@@ -110,7 +110,8 @@ class Runner:
         self._counts = {"shared": 0, "done": 0, "failed": 0, "cancelled": 0}
         self._running = 0
         self._run_s = 1.0
-        self._stopped = False
+        self.is_stopped = False
+        """Whether it accepts no more queries."""
 
     def explain(self, document: Mapping[str, Any]) -> Outline:
         """Outline a query without running it.
@@ -307,8 +308,7 @@ class Runner:
         """Cancel and forget a job, with its result unless another job shares it."""
         self.cancel(job_id)
         with self._lock:
-            run = self._runs.pop(job_id, None)
-            if run is not None:
+            if (run := self._runs.pop(job_id, None)) is not None:
                 self._let_go(run, job_id)
 
     def picture(self, job_id: str, time_index: int, level: int = 0, part: Part = "value") -> SurfacePicture:
@@ -336,9 +336,7 @@ class Runner:
         )
 
     def statistics(self) -> RunnerStatistics:
-        """Return the current statistics."""
         with self._lock:
-            shelf = self._result_cache.statistics()
             return RunnerStatistics(
                 workers=self._limits.workers,
                 queued=self._count_queued(),
@@ -346,22 +344,17 @@ class Runner:
                 running=self._running,
                 longest_block_s=self._blocks.longest_block_s,
                 jobs=len(self._runs),
-                results=shelf.results,
-                result_bytes=shelf.held_bytes,
-                result_bytes_limit=shelf.limit_bytes,
-                evicted=shelf.evicted,
+                results=len(self._result_cache),
+                result_bytes=self._result_cache.held_bytes,
+                result_bytes_limit=self._limits.result_bytes,
+                evicted=self._result_cache.evicted,
                 **self._counts,
             )
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the runner accepts no more queries."""
-        return self._stopped
 
     def stop(self) -> None:
         """Cancel all queued and running jobs, and wait briefly for their threads; results stay readable."""
         with self._lock:
-            self._stopped = True
+            self.is_stopped = True
             open_jobs = [job_id for job_id in self._runs if not self._view(job_id).has_ended]
             threads = list(self._threads.values())
         for job_id in open_jobs:
@@ -372,19 +365,16 @@ class Runner:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Compute inside as the caller's turn in the block queue."""
         with self._blocks.turn(current_asker().owner):
             yield
 
     def _check_plan(self, plan: Plan, label: Asker) -> None:
-        """Reject a plan that exceeds a limit."""
         plan.check(self._limits.allowed_bytes)
         label.limits.check(plan)
         if label.limits.seconds is None:
             Limits(seconds=self._limits.allowed_s).check(plan)
 
     def _check_open(self, label: Asker) -> None:
-        """Reject a caller that has reached its limit of queued and running queries."""
         max_queries = label.limits.queries
         if max_queries is None:
             return
@@ -395,8 +385,7 @@ class Runner:
             )
 
     def _check_room(self) -> None:
-        """Reject a run if the queue is full or the runner stopped."""
-        if self._stopped:
+        if self.is_stopped:
             raise QueueFull("the server is stopping; ask again once it is back")
         if (queued := self._count_queued()) >= self._limits.capacity:
             # By then about a quarter of the queue should be done.
@@ -449,10 +438,7 @@ class Runner:
         projected = run.outline.projected_s
         try:
             with self._blocks.turn(run.owner, projected_s=projected, stop=run.stop, on_begin=lambda: self._run(run)):
-                if projected > PROJECTED_S:
-                    self._drive_lowered(run)
-                else:
-                    self._drive(run)
+                (self._drive_lowered if projected > PROJECTED_S else self._drive)(run)
         except Cancelled:
             with self._lock:
                 run.end("cancelled", self._clock())
@@ -591,7 +577,6 @@ def _lower_priority() -> None:
 
 
 def _is_large(run: QueryRun, allowed_bytes: int) -> bool:
-    """Return whether a query takes a large share of the memory budget, or long."""
     outline = run.outline
     return outline.projected_bytes > _SMALL_BYTES_SHARE * allowed_bytes or outline.projected_s > PROJECTED_S
 
@@ -611,17 +596,6 @@ def _not_ready_message(job: Job) -> str:
     return f"query {job.id} is {job.state} and has nothing to show; {remedy.get(job.state, 'ask again')}"
 
 
-@dataclass(frozen=True)
-class ResultCacheStatistics:
-    """Statistics of a result cache."""
-
-    results: int
-    held_bytes: int
-    limit_bytes: int
-    evicted: int
-    """Results evicted since the start."""
-
-
 class ResultCache:
     """First-in, first-out result cache, bounded in number and size; not thread-safe.
 
@@ -637,32 +611,29 @@ class ResultCache:
         self._limit = limit
         self._limit_bytes = limit_bytes
         self._kept: OrderedDict[str, xr.Dataset] = OrderedDict()
-        self._evicted = 0
+        self.evicted = 0
+        """Results evicted since the start."""
 
-    def put(self, key: str, dataset: xr.Dataset) -> list[str]:
-        """Insert a result; return the keys of those evicted for it, oldest first."""
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(dataset.nbytes for dataset in self._kept.values())
+
+    def put(self, key: str, dataset: xr.Dataset) -> None:
+        """Insert a result, and evict the oldest beyond the limits."""
         self._kept[key] = dataset
-        left = []
         # The newest result is kept even if it alone exceeds the limit: its reader is waiting.
-        while len(self._kept) > 1 and (len(self._kept) > self._limit or self._bytes() > self._limit_bytes):
-            oldest, _ = self._kept.popitem(last=False)
-            left.append(oldest)
-        self._evicted += len(left)
-        return left
+        while len(self) > 1 and (len(self) > self._limit or self.held_bytes > self._limit_bytes):
+            self._kept.popitem(last=False)
+            self.evicted += 1
 
     def get(self, key: str) -> xr.Dataset | None:
-        """Return a result, None if it is not cached."""
         return self._kept.get(key)
 
     def drop(self, key: str) -> None:
-        """Remove a result that no job can ask for any more."""
         self._kept.pop(key, None)
-
-    def statistics(self) -> ResultCacheStatistics:
-        return ResultCacheStatistics(len(self._kept), self._bytes(), self._limit_bytes, self._evicted)
-
-    def _bytes(self) -> int:
-        return sum(dataset.nbytes for dataset in self._kept.values())
 
 
 def answer(

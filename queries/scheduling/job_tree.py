@@ -394,7 +394,6 @@ class FixedInterval:
     eager: bool = False
 
     def closes_s(self, first_s: float, last_s: float, count: int, *, laxity_s: float, gap_s: float) -> float:
-        """Close at the end of the interval of the first tuple."""
         return (math.floor(first_s / self.interval_s) + 1) * self.interval_s
 
 
@@ -413,5 +412,4 @@ class Intelligent:
     eager: bool = True
 
     def closes_s(self, first_s: float, last_s: float, count: int, *, laxity_s: float, gap_s: float) -> float:
-        """Close at the end of the pause or of the span, whichever is earlier."""
         return min(first_s + self.alpha * max(laxity_s, 0.0), last_s + self.beta * gap_s)

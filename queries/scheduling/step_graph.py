@@ -178,7 +178,6 @@ class StepGraph:
         self._queries[query] = _RegisteredQuery((*(needed - {steps[-1].token}), steps[-1].token), weight, validity_s)
 
     def _find_others(self, token: str, query: str) -> set[str]:
-        """List the other queries that need a step."""
         return self._needed_by.get(token, set()) - {query}
 
     def remove(self, query: str) -> None:
@@ -378,7 +377,6 @@ class Tokens:
         self._offered = self._credited = 0.0
 
     def set_weight(self, query: str, weight: float) -> None:
-        """Add a query or change its weight; its saved tokens are kept."""
         self._weights[query] = weight
 
     def forget(self, query: str) -> None:
@@ -404,11 +402,9 @@ class Tokens:
         self._saved.pop(query, None)
 
     def saved_tokens(self, query: str) -> float:
-        """Return what a query would earn now; 0 if fresh."""
         return self._saved.get(query, 0.0)
 
     def stale_queries(self) -> dict[str, float]:
-        """Return the stale queries, with what each would earn."""
         return dict(self._saved)
 
     @property

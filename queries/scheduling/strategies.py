@@ -149,7 +149,6 @@ class Ordered:
             self._enter(Work(work.tree, work.cut, number), now_s)
 
     def put_back(self, work: Work, now_s: float) -> None:
-        """Return a chosen, unfinished piece to the queue."""
         if work.tree in self._left:
             self._enter(work, now_s)
 
@@ -176,7 +175,6 @@ class Ordered:
         return self._due[0][0] if self._due else NEVER_S
 
     def laxity_s(self, now_s: float) -> float:
-        """Return the mean laxity of the timely waiting pieces [s]; infinite without any."""
         if self._order.last_ditch is None:
             self._pop_due(now_s)
         return self._starts_s / self._timely - now_s if self._timely else NEVER_S
@@ -251,7 +249,6 @@ class Ordered:
         return None
 
     def _pop_postponed(self, now_s: float) -> Work | None:
-        """Dequeue the densest postponed piece."""
         while self._postponed:
             _, stamp, work = heappop(self._postponed)
             self.steps += len(self._postponed).bit_length()
@@ -360,7 +357,6 @@ class Hybrid(Ordered):
 
     @property
     def is_pressed(self) -> bool:
-        """Whether profits decide."""
         return self._order is PRESSED
 
     def push(self, tree: JobTree, now_s: float) -> None:
@@ -506,7 +502,6 @@ class RoundRobin:
             self._close(work.tree)
 
     def put_back(self, work: Work, now_s: float) -> None:
-        """Return a chosen, unfinished job to the queue."""
         states = self._states.get(work.tree)
         if states is not None:
             states[work.number] = WAITS
@@ -521,7 +516,6 @@ class RoundRobin:
         return states.count(WAITS)
 
     def alarm_s(self) -> float:
-        """Return infinity: no time requires `challenge`."""
         return NEVER_S
 
     def laxity_s(self, now_s: float) -> float:

@@ -37,11 +37,6 @@ class Work:
         """Strategy's mark: whether it is queued with laxity left."""
 
     @property
-    def jobs(self) -> tuple[int, ...]:
-        """Positions of its jobs in the tree's shape, in execution order."""
-        return self.fragment.jobs
-
-    @property
     def density(self) -> float:
         """Value per remaining second [1/s]."""
         return self.value / self.cost_s if self.cost_s > 0 else NEVER_S

@@ -37,22 +37,16 @@ class Catalogue:
     """
 
     def __init__(self, archive: OpenArchive, *, saved: Path | None = None) -> None:
-        self._archive = archive
-        self._saved = saved
+        self.archive, self._saved = archive, saved
         self._logged: set[str] = set()
 
-    @property
-    def archive(self) -> OpenArchive:
-        return self._archive
-
     def variables(self) -> list[dict[str, Any]]:
-        """List the variables with their units, by name."""
-        held = self._archive.latest().variables
+        held = self.archive.latest().variables
         return [dataclasses.asdict(held[name]) for name in sorted(held)]
 
     def stations(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Describe stations as a GeoJSON FeatureCollection, longitude before latitude."""
-        known = self._archive.latest().stations
+        known = self.archive.latest().stations
         listed_names = known if names is None else names
         return {
             "type": "FeatureCollection",
@@ -61,7 +55,7 @@ class Catalogue:
 
     def layers(self) -> list[dict[str, Any]]:
         """List the layers (time-independent fields) with unit, extent [degree] and source, by name."""
-        held = self._archive.latest().layers.entries
+        held = self.archive.latest().layers.entries
         return [dataclasses.asdict(held[name]) for name in sorted(held)]
 
     def snapshots(self, maximum: int | None = None) -> list[dict[str, Any]]:
@@ -73,11 +67,10 @@ class Catalogue:
                 "message": snapshot.message,
                 "metadata": dict(snapshot.metadata),
             }
-            for snapshot in self._archive.latest().snapshots[:maximum]
+            for snapshot in self.archive.latest().snapshots[:maximum]
         ]
 
     def functions(self) -> dict[str, list[dict[str, Any]]]:
-        """List the functions available to the steps of a query, by kind of step."""
         return {
             "convert": _rows(CONVERTS.values()),
             "aggregate": _rows(AGGREGATES.values(), _COVERAGE),
@@ -100,7 +93,6 @@ class Catalogue:
         return documents
 
     def list_unreadable(self) -> list[InvalidQuery]:
-        """List the errors of unreadable saved queries; each names its file."""
         return [entry for _, entry in self._read_saved() if isinstance(entry, InvalidQuery)]
 
     def _read_saved(self) -> Iterator[tuple[str, Mapping[str, Any] | InvalidQuery]]:

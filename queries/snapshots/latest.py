@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,8 @@ class LatestValues:
     """
 
     def __init__(self, archive: OpenArchive, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._archive = archive
+        self.archive = archive
+        """The snapshot found by the last check."""
         self._clock = clock
         self._looking = threading.Lock()
         self._lock = threading.RLock()
@@ -76,24 +77,19 @@ class LatestValues:
         """Whether the last check for a newer snapshot is still valid."""
         return self._clock() - self._last_look_s < LOOKED_S
 
-    @property
-    def archive(self) -> OpenArchive:
-        """The snapshot found by the last check."""
-        return self._archive
-
     def look(self) -> bool:
         """Check for a newer snapshot, unless another thread does; return whether this call did."""
         # One check at a time is enough; others use the values at hand.
         if not self._looking.acquire(blocking=False):
             return False
         try:
-            archive = self._archive.latest()
+            archive = self.archive.latest()
             with self._lock:
                 known = dict(self._held)
             # Outside the lock, so that requests use the old values meanwhile: 2,000 stations take 0.4 s to read.
             updated = {name: _update_newest(item, archive.store, name) for name, item in known.items()}
             with self._lock:
-                self._archive = archive
+                self.archive = archive
                 self._held |= updated
             self._last_look_s = self._clock()
         finally:
@@ -104,7 +100,7 @@ class LatestValues:
     def steady(self) -> Iterator[OpenArchive]:
         """Hold `archive` at one snapshot within the context; yield it."""
         with self._lock:
-            yield self._archive
+            yield self.archive
 
     @contextmanager
     def kept_recent(self, *, every_s: float = EVERY_S) -> Iterator[None]:
@@ -127,9 +123,8 @@ class LatestValues:
             thread.join(LOOKED_S)
 
     def prepare(self) -> None:
-        """Read the newest readings of all variables ahead of requests."""
         self.look()
-        for name in self._archive.variables:
+        for name in self.archive.variables:
             self.read_newest(name)
 
     def read_newest(self, variable: str) -> NewestReadings:
@@ -141,7 +136,7 @@ class LatestValues:
             There is no such variable.
         """
         with self._lock:
-            archive = self._archive.store
+            archive = self.archive.store
             newest = self._held.get(variable)
             if newest is None or newest.snapshot != archive.snapshot:
                 newest = newest_of(archive, variable, newest)
@@ -292,22 +287,22 @@ def _search_ends(
     known: Extents, archive: Archive, variable: str, of_first: NDArray[np.intp], of_last: NDArray[np.intp]
 ) -> Extents:
     """Search the first stamps of some series and the last stamps of others."""
-    windows = list(archive.spans(variable, 1))
-    first_ns, last_ns, nothing = known.first_ns.copy(), known.last_ns.copy(), _make_endless(len(known.first_ns))
-    for window in _grow_windows(windows):
-        if not len(of_first):
-            break
-        extents = _extend_ends(nothing, archive.read(variable, window=window, series=of_first))
-        first_ns[of_first] = extents.first_ns[of_first]
-        # Continue only with the series that are still without a reading.
-        of_first = of_first[first_ns[of_first] == NONE_FIRST]
-    for window in _grow_windows(windows[::-1]):
-        if not len(of_last):
-            break
-        extents = _extend_ends(nothing, archive.read(variable, window=window, series=of_last))
-        last_ns[of_last] = extents.last_ns[of_last]
-        of_last = of_last[last_ns[of_last] == NONE_LAST]
-    return Extents(first_ns, last_ns)
+    windows, nothing = list(archive.spans(variable, 1)), _make_endless(len(known.first_ns))
+
+    def search(
+        name: Literal["first_ns", "last_ns"], forwards: list[Window], open_: NDArray[np.intp]
+    ) -> NDArray[np.int64]:
+        stamps: NDArray[np.int64] = getattr(known, name).copy()
+        for window in _grow_windows(forwards):
+            if not len(open_):
+                break
+            extents = _extend_ends(nothing, archive.read(variable, window=window, series=open_))
+            stamps[open_] = getattr(extents, name)[open_]
+            # Continue only with the series that are still without a reading.
+            open_ = open_[stamps[open_] == getattr(nothing, name)[open_]]
+        return stamps
+
+    return Extents(search("first_ns", windows, of_first), search("last_ns", windows[::-1], of_last))
 
 
 def _grow_windows(windows: list[Window]) -> Iterator[Window]:

@@ -88,8 +88,6 @@ def station_health(archive: OpenArchive, newest: LatestValues | None = None) -> 
 
 @dataclass(eq=False)
 class _StationActivity:
-    """Activity of one station."""
-
     last_ns: int = NEVER
     heard_ns: int = NEVER
     stamps: list[np.ndarray] = field(default_factory=list)

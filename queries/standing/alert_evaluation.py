@@ -304,7 +304,6 @@ def _change_time_ns(change: EpisodeChange) -> int:
 
 
 def _text(entry: StandingEntry, change: EpisodeChange, details: Mapping[str, Any]) -> str:
-    """Compose the alert sentence."""
     episode, readings = change.episode, details["readings"]
     value = (
         f", {readings[0]['value']:.6g} {readings[0]['unit']}" if readings and readings[0]["value"] is not None else ""

@@ -54,13 +54,10 @@ def add(
     if not isinstance(document, dict):
         raise InvalidQuery(f"{file} needs a JSON object with 'name' and 'query'; got {type(document).__name__}")
     with _open_standing(archive, settings) as standing:
-        entry = standing.add(document)
-        if as_json:
-            show_json(standing.show(entry.name))
-        else:
-            definition = entry.definition
-            to = ", ".join(map(str, definition.to))
-            show_message(f"{entry.name} stands: class {definition.kind}, weight {definition.weight:g}, to {to}")
+        definition = standing.add(document).definition
+        to = ", ".join(map(str, definition.to))
+        text = f"{definition.name} stands: class {definition.kind}, weight {definition.weight:g}, to {to}"
+        _show_outcome(standing.show(definition.name), text, as_json=as_json)
 
 
 @standing_app.command("secret")
@@ -126,10 +123,9 @@ def show(
         show_table(f"Alerts of {name} that have not arrived", columns, rows)
 
 
-def _show_outcome(standing: StandingQueries, name: str, text: str, *, as_json: bool) -> None:
-    """Print what was done to a standing query, or its new state as JSON."""
+def _show_outcome(document: dict[str, Any], text: str, *, as_json: bool) -> None:
     if as_json:
-        show_json(standing.show(name))
+        show_json(document)
     else:
         show_message(text)
 
@@ -142,7 +138,7 @@ def pause(
     with _open_standing(archive, settings) as standing:
         standing.pause(name)
         text = f"{name} is paused; `hypergrid standing resume` goes on, with what has come meanwhile"
-        _show_outcome(standing, name, text, as_json=as_json)
+        _show_outcome(standing.show(name), text, as_json=as_json)
 
 
 @standing_app.command("resume")
@@ -152,7 +148,7 @@ def resume(
     """Evaluate a paused standing query again, from what has come meanwhile on."""
     with _open_standing(archive, settings) as standing:
         standing.resume(name)
-        _show_outcome(standing, name, f"{name} runs again", as_json=as_json)
+        _show_outcome(standing.show(name), f"{name} runs again", as_json=as_json)
 
 
 @standing_app.command("mute")
@@ -177,7 +173,7 @@ def mute(
     with _open_standing(archive, settings) as standing:
         standing.mute(name, until_ns)
         text = f"{name} tells again" if until_ns is None else f"{name} is muted until {format_instant(until_ns)}"
-        _show_outcome(standing, name, text, as_json=as_json)
+        _show_outcome(standing.show(name), text, as_json=as_json)
 
 
 @standing_app.command("test")
@@ -188,10 +184,8 @@ def send_test(
     with _open_standing(archive, settings) as standing:
         alert = standing.test(name)
         to = [str(target) for target in standing.store.entry(name).definition.to]
-    if as_json:
-        show_json({"number": alert.number, "to": to})
-    else:
-        show_message(f"test alert {alert.number} of {name} is on its way to {', '.join(to)}; a running server sends it")
+    text = f"test alert {alert.number} of {name} is on its way to {', '.join(to)}; a running server sends it"
+    _show_outcome({"number": alert.number, "to": to}, text, as_json=as_json)
 
 
 @standing_app.command("remove")
@@ -202,7 +196,4 @@ def remove(
     with _open_standing(archive, settings) as standing:
         query = standing.show(name)
         standing.remove(name)
-    if as_json:
-        show_json(query)
-    else:
-        show_message(f"{name} stands no more; its results and alerts stay")
+    _show_outcome(query, f"{name} stands no more; its results and alerts stay", as_json=as_json)

@@ -11,7 +11,7 @@ not depend on the order of arrival, nor on how often a row is judged.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,27 +39,42 @@ class SurfaceRows:
     """[the surface's unit], NaN if missing, shape (times, places)."""
 
 
+class Rule:
+    """What all conditions have in common; subclasses are dataclasses."""
+
+    kind: ClassVar[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to the document that `condition_from_json` reads."""
+        document: dict[str, Any] = {"kind": self.kind}
+        for item in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, item.name)
+            if value is not None:
+                is_duration = item.name.endswith("_ns")
+                document[item.name.removesuffix("_ns")] = format_duration(value) if is_duration else value
+        return document
+
+
 @dataclass(frozen=True)
-class Threshold:
+class LevelRule(Rule):
     """Raised above (or below) a level; cleared when no longer above (below) `clear`."""
 
-    kind: ClassVar[str] = "threshold"
     above: Level | None = None
     below: Level | None = None
     clear: Level | None = None
     """Defaults to the level itself."""
 
-    memory_ns: ClassVar[int] = 0
-
     def __post_init__(self) -> None:
-        _check_one_level(self.kind, self.above, self.below)
+        if (self.above is None) == (self.below is None):
+            choice = "neither" if self.above is None else "both"
+            raise InvalidQuery(f"the condition {self.kind!r} needs 'above' or 'below'; got {choice}")
 
     @property
     def rises(self) -> bool:
         """Whether high values raise, rather than low ones."""
         return self.above is not None
 
-    def convert_levels(self, unit: str) -> "Threshold":
+    def convert_levels(self, unit: str) -> Self:
         """Convert the levels to numbers [unit].
 
         Raises
@@ -67,56 +82,67 @@ class Threshold:
         InvalidUnit, InvalidQuery
             A level does not convert, or lies on the wrong side of the other.
         """
-        above, below, clear = _convert_levels(self.kind, self.above, self.below, self.clear, unit)
-        return replace(self, above=above, below=below, clear=clear)
 
-    def measure(self, rows: SurfaceRows) -> Floats:
-        """Return the judged quantity, shape (times, places): the values."""
-        return rows.value
+        def number(name: str, value: Level | None) -> float | None:
+            return (
+                None if value is None else parse_number(value, unit, label=f"{name!r} of the condition {self.kind!r}")
+            )
+
+        high, low, back = number("above", self.above), number("below", self.below), number("clear", self.clear)
+        level = high if high is not None else low
+        if back is not None and level is not None and (back > level if high is not None else back < level):
+            side = "at or below 'above'" if high is not None else "at or above 'below'"
+            raise InvalidQuery(f"the condition {self.kind!r} needs 'clear' {side}, {level:g}; got {back:g}")
+        return replace(self, above=high, below=low, clear=level if back is None else back)
 
     def judge(self, measure: Floats, _rows: SurfaceRows, raised: Marks) -> Marks:
         """Return the alert state after each time cell, shape (times, places); `raised`: state before, (places,)."""
         return apply_hysteresis(measure, raised, above=self.above, below=self.below, clear=self.clear)
 
-    def to_json(self) -> dict[str, Any]:
-        """Convert to the document that `condition_from_json` reads."""
-        return _document(self)
+    def _level_words(self, what: str, unit: str) -> str:
+        def format_level(level: Level) -> str:
+            return level if isinstance(level, str) else f"{level:g} {unit}".strip()
 
-    def words(self, unit: str) -> str:
-        """Describe the rule in words."""
-        return _level_words("value", self.above, self.below, self.clear, unit)
+        side, level = ("above", self.above) if self.above is not None else ("below", self.below)
+        cleared = "" if self.clear in (None, level) else f", cleared at {format_level(self.clear)}"
+        return f"{what} {side} {format_level(level)}{cleared}"  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
-class Rate:
+class Threshold(LevelRule):
+    """Raised by the values themselves."""
+
+    kind: ClassVar[str] = "threshold"
+    memory_ns: ClassVar[int] = 0
+
+    def measure(self, rows: SurfaceRows) -> Floats:
+        """Return the judged quantity, shape (times, places): the values."""
+        return rows.value
+
+    def words(self, unit: str) -> str:
+        """Describe the rule in words."""
+        return self._level_words("value", unit)
+
+
+@dataclass(frozen=True)
+class Rate(LevelRule):
     """Raised when values change faster than a level, per `per`, over a time `over`."""
 
     kind: ClassVar[str] = "rate"
-    above: Level | None = None
-    below: Level | None = None
-    clear: Level | None = None
     per_ns: int = 3600 * SECOND_NS
     """[ns]"""
     over_ns: int | None = None
     """Time between the two compared values [ns]; None: consecutive time cells."""
-
-    def __post_init__(self) -> None:
-        _check_one_level(self.kind, self.above, self.below)
 
     @property
     def memory_ns(self) -> int:
         """How far back a judgement looks [ns]; at least to the previous time cell."""
         return self.over_ns or 1
 
-    @property
-    def rises(self) -> bool:
-        return self.above is not None
-
-    def convert_levels(self, unit: str) -> "Rate":
+    def convert_levels(self, unit: str) -> Self:
         """Convert the levels to numbers [unit per `per`]; temperature changes are differences."""
         # A rate of 1 degC per hour is 1 K per hour: no offset applies.
-        above, below, clear = _convert_levels(self.kind, self.above, self.below, self.clear, difference_of(unit))
-        return replace(self, above=above, below=below, clear=clear)
+        return super().convert_levels(difference_of(unit))
 
     def measure(self, rows: SurfaceRows) -> Floats:
         """Compute the rates, NaN if either value is missing or unknown; shape (times, places)."""
@@ -129,22 +155,12 @@ class Rate:
         change = rows.value - rows.value[before]
         return np.where(known[:, np.newaxis], change * (self.per_ns / np.maximum(over_ns, 1))[:, np.newaxis], np.nan)
 
-    def judge(self, measure: Floats, _rows: SurfaceRows, raised: Marks) -> Marks:
-        """Return the alert state as `Threshold.judge`, from rates."""
-        return apply_hysteresis(measure, raised, above=self.above, below=self.below, clear=self.clear)
-
-    def to_json(self) -> dict[str, Any]:
-        """Convert to the document that `condition_from_json` reads."""
-        return _document(self)
-
     def words(self, unit: str) -> str:
-        """Describe the rule in words."""
-        per = f"{unit} per {format_duration(self.per_ns)}"
-        return _level_words("rate of change", self.above, self.below, self.clear, per)
+        return self._level_words("rate of change", f"{unit} per {format_duration(self.per_ns)}")
 
 
 @dataclass(frozen=True)
-class Missing:
+class Missing(Rule):
     """Raised when values have been missing for longer than `after`; cleared by the next value."""
 
     kind: ClassVar[str] = "missing"
@@ -177,17 +193,12 @@ class Missing:
         """Return the alert state after each time cell, shape (times, places)."""
         return measure > self.after_ns / SECOND_NS
 
-    def to_json(self) -> dict[str, Any]:
-        """Convert to the document that `condition_from_json` reads."""
-        return _document(self)
-
     def words(self, _unit: str) -> str:
-        """Describe the rule in words."""
         return f"no value for more than {format_duration(self.after_ns)}"
 
 
 @dataclass(frozen=True)
-class Dead:
+class Dead(Rule):
     """Raised when a station is silent for longer than its learned reporting interval allows.
 
     Silence is measured by the arrivals of readings of the query's variable, whatever their flags: a failing sensor is
@@ -197,17 +208,12 @@ class Dead:
     kind: ClassVar[str] = "dead"
     memory_ns: ClassVar[int] = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Convert to the document that `condition_from_json` reads."""
-        return _document(self)
-
     def words(self, _unit: str) -> str:
-        """Describe the rule in words."""
         return "a station is not heard for one and a half times its learned interval"
 
 
 @dataclass(frozen=True)
-class Silent:
+class Silent(Rule):
     """Raised when no station delivers the variable: the network or server is silent.
 
     Time is measured by the clock of the process since the last committed readings of the variable, as a silent network
@@ -219,12 +225,7 @@ class Silent:
     after_ns: int
     """[ns]"""
 
-    def to_json(self) -> dict[str, Any]:
-        """Convert to the document that `condition_from_json` reads."""
-        return _document(self)
-
     def words(self, _unit: str) -> str:
-        """Describe the rule in words."""
         return f"nothing came from any station for more than {format_duration(self.after_ns)}"
 
 
@@ -304,45 +305,6 @@ def apply_hysteresis(
     last = np.maximum.accumulate(rows, axis=0)
     held = np.take_along_axis(goes_up, np.maximum(last, 0), axis=0)
     return np.where(last >= 0, held, raised)
-
-
-def _check_one_level(kind: str, above: Level | None, below: Level | None) -> None:
-    if (above is None) == (below is None):
-        choice = "neither" if above is None else "both"
-        raise InvalidQuery(f"the condition {kind!r} needs 'above' or 'below'; got {choice}")
-
-
-def _convert_levels(
-    kind: str, above: Level | None, below: Level | None, clear: Level | None, unit: str
-) -> tuple[float | None, float | None, float | None]:
-    def number(name: str, value: Level | None) -> float | None:
-        return None if value is None else parse_number(value, unit, label=f"{name!r} of the condition {kind!r}")
-
-    high, low, back = number("above", above), number("below", below), number("clear", clear)
-    level = high if high is not None else low
-    if back is not None and level is not None and (back > level if high is not None else back < level):
-        side = "at or below 'above'" if high is not None else "at or above 'below'"
-        raise InvalidQuery(f"the condition {kind!r} needs 'clear' {side}, {level:g}; got {back:g}")
-    return high, low, level if back is None else back
-
-
-def _level_words(what: str, above: Level | None, below: Level | None, clear: Level | None, unit: str) -> str:
-    def format_level(level: Level) -> str:
-        return level if isinstance(level, str) else f"{level:g} {unit}".strip()
-
-    side, level = ("above", above) if above is not None else ("below", below)
-    cleared = "" if clear in (None, level) else f", cleared at {format_level(clear)}"
-    return f"{what} {side} {format_level(level)}{cleared}"  # type: ignore[arg-type]
-
-
-def _document(condition: Condition) -> dict[str, Any]:
-    document: dict[str, Any] = {"kind": condition.kind}
-    for item in fields(condition):
-        value = getattr(condition, item.name)
-        if value is not None:
-            is_duration = item.name.endswith("_ns")
-            document[item.name.removesuffix("_ns")] = format_duration(value) if is_duration else value
-    return document
 
 
 Happening = Literal["raised", "cleared", "withdrawn"]

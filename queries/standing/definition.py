@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -48,7 +48,6 @@ class DeliveryTarget:
     """Mail address or webhook URL; empty for the other channels."""
 
     def __str__(self) -> str:
-        """Format as "events", "archive", "email:ADDRESS" or "webhook:URL"."""
         return f"{self.channel}:{self.address}" if self.address else self.channel
 
 
@@ -187,12 +186,8 @@ def _parse_positive(value: object, what: str) -> float:
 
 
 def _parse_duration(value: object, what: str) -> int:
-    return _prefix_errors(lambda: parse_duration(value), what)
-
-
-def _prefix_errors(parse: Callable[[], int], what: str) -> int:
     try:
-        return parse()
+        return parse_duration(value)
     except ValueError as error:
         raise type(error)(f"{what}: {error}") from error
 

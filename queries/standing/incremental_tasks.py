@@ -105,7 +105,6 @@ class EvaluationTask:
 
     @property
     def cells(self) -> int:
-        """Number of cells to compute."""
         return sum(part.topology.count for _, part in self.parts)
 
     def store_rows(self, kept: RowCache, values: Sequence[NDArray[np.float64]]) -> None:

@@ -241,7 +241,6 @@ class LivenessState:
         return at_ns
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to plain JSON."""
         return {
             "network": _interval_to_json(self.network),
             "stations": {name: _interval_to_json(interval) for name, interval in self.stations.items()},

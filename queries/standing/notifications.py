@@ -65,8 +65,6 @@ Note = Callable[[socket.socket], None]
 
 @dataclass
 class _RetryPause:
-    """Backoff state of a failing target."""
-
     failures: int = 0
     until_s: float = 0.0
 
@@ -114,7 +112,6 @@ class NotificationWorkers:
             thread.start()
 
     def wake(self) -> None:
-        """Notify the workers of new messages."""
         self._wake.set()
 
     def stop(self, timeout_s: float = 2.0) -> None:
@@ -163,8 +160,7 @@ class NotificationWorkers:
         try:
             self._send[letter.target.channel](letter, body)
         except Exception as error:  # noqa: BLE001 - one message must not end the worker thread
-            is_known = isinstance(error, Undelivered)
-            error_text = str(error) if is_known else f"{type(error).__name__}: {error}"
+            error_text = str(error) if isinstance(error, Undelivered) else f"{type(error).__name__}: {error}"
             state = "refused" if isinstance(error, Undelivered) and error.for_good else "waiting"
         with self._lock:
             if state == "waiting":
@@ -174,10 +170,8 @@ class NotificationWorkers:
                 rest.until_s = self._monotonic() + pause_s
             else:
                 self._rests.pop(target, None)
-            if state == "sent":
-                self.delivered += 1
-            else:
-                self.failures += 1
+            self.delivered += state == "sent"
+            self.failures += state != "sent"
             # Kept in memory until it can be stored, as the disk may be full.
             self._unsaved_states[letter.id] = (state, error_text)
             self._save_states()

@@ -31,7 +31,6 @@ from queries.standing.incremental_tasks import (
 )
 from queries.standing.repository import EvaluationProgress, StandingEntry
 from queries.standing.shared_steps import LatestCell
-from queries.standing.statistics import StandingStatus
 
 FIRST_PAUSE_S: Final = 1.0
 """Pause after the first failure of a query, doubled after each further one [s]."""
@@ -77,7 +76,6 @@ class StandingState:
         self.stale_since_s = now_s if self.stale_since_s is None else self.stale_since_s
 
     def record_success(self, progress: EvaluationProgress) -> None:
-        """Record an evaluation and its progress."""
         self.entry = replace(self.entry, progress=progress)
         self.evaluations += 1
         self.stale_since_s, self.failures, self.error = None, 0, ""
@@ -95,18 +93,6 @@ class StandingState:
                 f"nothing of standing query {self.entry.name!r} was computed since the start; a new slice brings it"
             )
         return self.latest.dataset()
-
-    def status(self, now_s: float) -> StandingStatus:
-        return StandingStatus(
-            name=self.entry.name,
-            evaluations=self.evaluations,
-            snapshot=self.entry.progress.snapshot,
-            waiting_s=0.0 if self.stale_since_s is None else now_s - self.stale_since_s,
-            postponed=self.postponed,
-            failures=self.failures,
-            error=self.error,
-            retry_s=max(self.retry_s - now_s, 0.0) if self.failures else 0.0,
-        )
 
 
 class Planner:

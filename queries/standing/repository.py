@@ -202,24 +202,19 @@ class StandingStore:
             # Autocommit mode: transactions are explicit.
             self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
         try:
-            version = self._prepare()
+            with self._translate_errors():
+                version = open_checked(self._db, _SCHEMA)
+                # An acknowledged change must survive a power cut, not only a kill.
+                self._db.execute("PRAGMA synchronous = FULL")
+            if version > CHECKED_VERSION:
+                raise CatalogueDamaged(
+                    f"{path} is a catalogue of version {version}; this program reads {CHECKED_VERSION}; use a newer "
+                    "program"
+                )
         except BaseException:
             self._db.close()
             raise
-        if version > CHECKED_VERSION:
-            self._db.close()
-            raise CatalogueDamaged(
-                f"{path} is a catalogue of version {version}; this program reads {CHECKED_VERSION}; use a newer program"
-            )
         self._file = path.stat()
-
-    def _prepare(self) -> int:
-        """Prepare the file and return its previous version; 0: it was new."""
-        with self._translate_errors():
-            version = open_checked(self._db, _SCHEMA)
-            # An acknowledged change must survive a power cut, not only a kill.
-            self._db.execute("PRAGMA synchronous = FULL")
-        return version
 
     def close(self) -> None:
         with self._lock:
@@ -304,13 +299,11 @@ class StandingStore:
 
     def pause(self, name: str, *, paused: bool) -> None:
         """Pause or resume a standing query; on resume, changes made meanwhile are processed."""
-        with self._transaction():
-            self._change("UPDATE queries SET paused = ? WHERE name = ?", (int(paused), name), name)
+        self._change("paused", int(paused), name)
 
     def mute(self, name: str, until_ns: int | None) -> None:
         """Record alerts without delivering them until an instant [ns since 1970 UTC]; None: unmute."""
-        with self._transaction():
-            self._change("UPDATE queries SET muted_until_ns = ? WHERE name = ?", (until_ns, name), name)
+        self._change("muted_until_ns", until_ns, name)
 
     def entry(self, name: str) -> StandingEntry:
         """Look up one standing query.
@@ -430,7 +423,6 @@ class StandingStore:
             self._db.execute("UPDATE letters SET state = ?, error = ? WHERE id = ?", (state, error, letter))
 
     def count_messages(self) -> dict[str, int]:
-        """Count the messages in each state."""
         with self._lock_for_reading():
             return dict(self._db.execute("SELECT state, count(*) FROM valid_letters GROUP BY state").fetchall())
 
@@ -459,24 +451,23 @@ class StandingStore:
         return paused, refused
 
     def list_damaged(self) -> list[str]:
-        """List the damaged rows, as "row 3 of alerts"."""
         with self._lock_for_reading():
             return [
                 f"row {row} of {table}" for table in list_tables(self._db) for row in find_damaged_rows(self._db, table)
             ]
 
-    def _change(self, statement: str, values: tuple[object, ...], name: str) -> None:
-        if self._db.execute(statement, values).rowcount == 0:
-            raise self._unknown_error(name)
-        self._changes += 1
+    def _change(self, column: Literal["paused", "muted_until_ns"], value: int | None, name: str) -> None:
+        with self._transaction():
+            if self._db.execute(f"UPDATE queries SET {column} = ? WHERE name = ?", (value, name)).rowcount == 0:
+                raise self._unknown_error(name)
+            self._changes += 1
 
     def _unknown_error(self, name: str) -> HyperGridError:
         if self._db.execute("SELECT 1 FROM queries WHERE name = ?", (name,)).fetchone():
-            message = (
+            return CatalogueDamaged(
                 f"the standing query {name!r} is damaged in {self.path}, and is not evaluated; remove it, and make it "
                 "anew"
             )
-            return CatalogueDamaged(message)
         existing = [row[0] for row in self._db.execute("SELECT name FROM valid_queries")]
         return NotFound.among(kind="standing query", given=name, existing=existing)
 

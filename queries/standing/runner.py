@@ -52,7 +52,6 @@ from queries.standing.statistics import (
     Listeners,
     RunnerMetrics,
     StandingStatistics,
-    StandingStatus,
     StandingUpdate,
 )
 
@@ -144,17 +143,6 @@ class StandingRunner:
         """Call `listener` after each evaluation, on the runner's thread; return its unsubscribe function."""
         return self._listeners.add(listener)
 
-    def status(self, name: str) -> StandingStatus:
-        """Return the current state of a standing query.
-
-        Raises
-        ------
-        NotFound
-            No standing query has this name.
-        """
-        with self._lock:
-            return self._get_state(name).status(self._monotonic())
-
     def latest(self, name: str) -> xr.Dataset:
         """Return the newest computed time cell of a surface, in the format of `Query.compute`.
 
@@ -166,9 +154,16 @@ class StandingRunner:
             Nothing was computed since the start.
         """
         with self._lock:
-            return self._get_state(name).newest_dataset()
+            return self.state(name).newest_dataset()
 
-    def _get_state(self, name: str) -> StandingState:
+    def state(self, name: str) -> StandingState:
+        """Return the state of an active standing query, which every evaluation changes.
+
+        Raises
+        ------
+        NotFound
+            No active standing query has this name.
+        """
         if name not in self._states:
             raise NotFound.among(kind="standing query", given=name, existing=self._states)
         return self._states[name]
@@ -331,9 +326,7 @@ class StandingRunner:
         concerned = []
         carried = {turn.name for turn in self._carried}
         for name, state in list(self._states.items()):
-            if state.is_left_alone(now_s) or name in carried:
-                continue
-            if not self._concerns(state, now_s):
+            if state.is_left_alone(now_s) or name in carried or not self._concerns(state, now_s):
                 continue
             if state.stale_since_s is None:
                 state.stale_since_s = now_s
@@ -448,8 +441,7 @@ class StandingRunner:
         # Locked, as other threads read the strategy's statistics.
         with self._lock, self._metrics.timing("scheduling_s"):
             if self._work is not None and now_s >= self._strategy.alarm_s():
-                better = self._strategy.challenge(self._work, now_s)
-                self._work = better or self._work
+                self._work = self._strategy.challenge(self._work, now_s) or self._work
             if self._work is None:
                 self._work = self._strategy.next(now_s)
         work, this = self._work, self._round
@@ -466,7 +458,7 @@ class StandingRunner:
             with self._metrics.timing("planning_s"):
                 self._plan(now_s)
             return True
-        for position in work.jobs:
+        for position in work.fragment.jobs:
             sort = work.tree.shape.names[position]
             waiting = this.waiting_steps(sort)
             if waiting:
@@ -548,7 +540,6 @@ class StandingRunner:
 
     @property
     def _is_idle(self) -> bool:
-        """Whether the strategy has no work."""
         waits = self._round is not None and bool(self._round.tasks)
         return self._work is None and not self._carried and not self._unplanned and not waits
 

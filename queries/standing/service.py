@@ -42,7 +42,6 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 def standing_folder(archive: Path, settings: Settings) -> Path:
-    """Return the folder of an archive's standing queries."""
     return Path(settings.standing_folder) if settings.standing_folder else archive / FOLDER
 
 
@@ -152,11 +151,9 @@ class StandingQueries:
         self.store.remove(name)
 
     def pause(self, name: str) -> None:
-        """Stop evaluating a standing query."""
         self.store.pause(name, paused=True)
 
     def resume(self, name: str) -> None:
-        """Resume evaluation, including the changes made while it was paused."""
         self.store.pause(name, paused=False)
 
     def mute(self, name: str, until_ns: int | None) -> None:
@@ -190,7 +187,6 @@ class StandingQueries:
         return alert
 
     def show(self, name: str) -> dict[str, Any]:
-        """Describe a standing query as JSON values, including recent undelivered alerts."""
         document = entry_json(self.store.entry(name), self._clock())
         return {**document, "undelivered": self.store.list_undelivered(name, limit=UNDELIVERED)}
 
@@ -269,7 +265,6 @@ class StandingQueries:
 
 
 def entry_json(entry: StandingEntry, now_ns: int) -> dict[str, Any]:
-    """Describe a standing query and its current state as JSON values."""
     progress = entry.progress
     return {
         **entry.definition.to_json(),

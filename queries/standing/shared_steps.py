@@ -87,11 +87,8 @@ class SnapshotEvaluation:
     def steps_of(self, name: str) -> tuple[GraphStep, ...]:
         """Return the steps of a query as the scheduler knows them, its surface last."""
         task = id(self.tasks[name])
-        if task not in self._listed:
-            self._listed[task] = self._list_steps(name)
-        return self._listed[task]
-
-    def _list_steps(self, name: str) -> tuple[GraphStep, ...]:
+        if task in self._listed:
+            return self._listed[task]
         steps: dict[str, GraphStep] = {}
         for token_ in self._needed[name]:
             step = self._steps[token_]
@@ -99,10 +96,10 @@ class SnapshotEvaluation:
             # A merge waits for another base; the cost of an interpolation depends on which stations report (4.5).
             steady = not isinstance(step.node.operator, Merge | Interpolate)
             steps[step.kind_key] = GraphStep(step.kind_key, sources, predictable=steady)
-        return tuple(steps.values())
+        listed = self._listed[task] = tuple(steps.values())
+        return listed
 
     def waiting_steps(self, sort: str) -> list[EvaluationStep]:
-        """Return the unfinished steps of a kind that any query still needs."""
         return [step for step in self._steps_by_kind.get(sort, {}).values() if step.users and not step.is_done]
 
     def remaining_steps(self, name: str) -> list[EvaluationStep]:
@@ -110,7 +107,6 @@ class SnapshotEvaluation:
         return [step for step in self.needed_steps(name) if not step.is_done]
 
     def needed_steps(self, name: str) -> list[EvaluationStep]:
-        """Return all steps of a query, finished or not."""
         return [self._steps[token_] for token_ in self._needed.get(name, ())]
 
     def compute(self, step: EvaluationStep, clock: Callable[[], float] = time.perf_counter) -> Iterator[float]:
@@ -350,7 +346,6 @@ class PinnedEvaluation:
 
 
 def pin_query(name: str, own: SnapshotEvaluation) -> PinnedEvaluation:
-    """Pin a query of which nothing is computed yet."""
     return PinnedEvaluation(name, own, chain.from_iterable(own.compute(step) for step in own.remaining_steps(name)))
 
 

@@ -58,26 +58,6 @@ class Listeners:
 
 
 @dataclass(frozen=True)
-class StandingStatus:
-    """Current state of a standing query."""
-
-    name: str
-    evaluations: int
-    snapshot: str
-    """Snapshot of its surface."""
-    waiting_s: float
-    """Since the oldest change that it does not include [s]; 0 if fresh."""
-    postponed: int
-    """Slices that overtook an evaluation: their changes were computed with the next one."""
-    failures: int
-    """Consecutive failures."""
-    error: str
-    """Last error."""
-    retry_s: float
-    """Until the next retry of a failed query [s]."""
-
-
-@dataclass(frozen=True)
 class Freshness:
     """Evaluation delays of a class, from the oldest included slice to the evaluation's end."""
 
@@ -187,7 +167,6 @@ class RunnerMetrics:
         self._block_s = max(PEAK_DECAY * self._block_s, seconds)
 
     def count_evaluation(self, kind: str, behind_s: float) -> None:
-        """Count an evaluation of a class, with its delay [s]."""
         self.counts["evaluations"] += 1
         self._delays.setdefault(kind, deque(maxlen=MAX_DELAYS)).append(behind_s)
 

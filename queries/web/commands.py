@@ -149,7 +149,8 @@ def create(
     if as_json:
         show_json({**_describe_key(key, now_ns), "key": text})
         return
-    show_message(f"key {key.name!r} of scope {key.scope}{_expiry_text(key)}; keep it now, for it is shown only once:")
+    until = "" if key.expires_ns is None else f", until {format_instant(key.expires_ns)}"
+    show_message(f"key {key.name!r} of scope {key.scope}{until}; keep it now, for it is shown only once:")
     print(text)
 
 
@@ -225,10 +226,6 @@ def _describe_key(key: Key, now_ns: int) -> dict[str, object]:
         "created": format_instant(key.created_ns),
         "expires": None if key.expires_ns is None else format_instant(key.expires_ns), "limits": dict(key.limits),
     }  # fmt: skip
-
-
-def _expiry_text(key: Key) -> str:
-    return "" if key.expires_ns is None else f", until {format_instant(key.expires_ns)}"
 
 
 def _parse_end(text: str | None, now_ns: int) -> int | None:

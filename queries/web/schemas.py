@@ -80,7 +80,6 @@ def _describe_job(job: Job | JobRecord) -> dict[str, Any]:
 
 
 def plan_body(outline: Outline) -> dict[str, Any]:
-    """Convert a plan to JSON, with the layout of its surface."""
     return {
         "cells": outline.cells,
         "projected_bytes": outline.projected_bytes,

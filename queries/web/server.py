@@ -142,7 +142,6 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def _are_too_many(self) -> bool:
-        """Return whether its address exceeds the limit of connections."""
         if self.client and self.client[0] in self.config.app.state.access.rules.trusted_proxies:  # type: ignore[union-attr]
             return False
         return (
@@ -188,14 +187,12 @@ class Server(uvicorn.Server):
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and report the address."""
         await super().startup(sockets)
         if self._on_ready is not None and not self.should_exit:
             host, port = self._listening.getsockname()[:2]
             self._on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop the queries, then the connections."""
         # Off the event loop, as stopping waits for the current blocks.
         await asyncio.to_thread(self._application.state.runner.stop)
         # Only now: the event streams of followers end with their queries.

@@ -97,7 +97,6 @@ class Caller:
 
     @property
     def asker(self) -> Asker:
-        """Identity and limits for the scheduler."""
         return Asker(self.id, self.allowed.queries)
 
 

@@ -52,7 +52,6 @@ LIMITS: Final[Mapping[str, str]] = {
 }
 """Limits that a key may override, with descriptions."""
 
-_SECRET_BYTES: Final = 32
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
 _FORM: Final = re.compile(r"hg_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _SCHEMA: Final = Schema(
@@ -124,16 +123,12 @@ class KeyStore:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.marker = path, path.with_name(ACCESS_MARKER)
+        """The file, and the marker that keys are required."""
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
         self._version: tuple[int, ...] = ()
         self._existed = False
-
-    @property
-    def marker(self) -> Path:
-        """Marker file: keys are required."""
-        return self.path.with_name(ACCESS_MARKER)
 
     def close(self) -> None:
         with self._lock:
@@ -177,12 +172,10 @@ class KeyStore:
         return [_key(row) for row in rows]
 
     def list_damaged(self) -> list[str]:
-        """List the rows of damaged keys, as "row 3 of keys"."""
         with self._open() as db:
             return [] if db is None else [f"row {row} of keys" for row in find_damaged_rows(db, "keys")]
 
     def get(self, key_id: str) -> Key | None:
-        """Return the key with an id; None if there is none."""
         row = self._row(key_id)
         return None if row is None else row[0]
 
@@ -237,7 +230,7 @@ class KeyStore:
         if any(key.name == name and key.state(now_ns) == "valid" for key in self.keys()):
             raise InvalidQuery(f"a key {name!r} is there already; revoke it first, or choose another name")
         key = Key(secrets.token_hex(6), name, scope, now_ns, expires_ns, None, dict(limits or {}), "")
-        secret = base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).decode("ascii").rstrip("=")
+        secret = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode("ascii").rstrip("=")
         text = f"hg_{key.id}_{secret}"
         # The marker comes first: if the process dies in between, access stays closed.
         self.require()
@@ -337,12 +330,13 @@ def _connect(path: Path) -> sqlite3.Connection:
         version = open_checked(db, _SCHEMA)
         # A revocation must survive a power cut.
         db.execute("PRAGMA synchronous = FULL" if is_ours else "PRAGMA query_only = ON")
+        if version > CHECKED_VERSION:
+            raise KeysDamaged(
+                f"{path} is a file of access keys of version {version}; this program reads {CHECKED_VERSION}"
+            )
     except BaseException:
         db.close()
         raise
-    if version > CHECKED_VERSION:
-        db.close()
-        raise KeysDamaged(f"{path} is a file of access keys of version {version}; this program reads {CHECKED_VERSION}")
     return db
 
 

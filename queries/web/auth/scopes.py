@@ -116,7 +116,6 @@ def find_rule(method: str, path: str) -> RouteRule:
 
 
 def is_allowed(scope: Scope | None, need: Need) -> bool:
-    """Return whether a scope (or None) satisfies a need."""
     return need == "open" or (scope is not None and SCOPES.index(scope) >= SCOPES.index(need))
 
 

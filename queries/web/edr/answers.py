@@ -16,12 +16,11 @@ from hypergrid.core.errors import TooLarge
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.formats.covjson import MEDIA_TYPE, make_collection, point_series, result_json, time_axis
 from hypergrid.formats.readings import make_coverages, make_parameters
-from hypergrid.formats.results import FORMATS, to_bytes
 from queries.snapshots.readings import FORMATS as READING_FORMATS
 from queries.web.edr.metadata import Json, parameters_of
 from queries.web.edr.stations import ReadingsAnswer, StationsCollection
 from queries.web.edr.surfaces import SurfaceCollection
-from queries.web.responses.files import attachment, file_response, readings_name, surface_name
+from queries.web.responses.files import attachment, file_response, readings_name, surface_response
 
 _FILES: Final[Mapping[str, str]] = {"NetCDF": "netcdf", "CSV": "csv"}
 """File formats by their EDR names."""
@@ -48,15 +47,14 @@ def readings_response(
     InvalidQuery
         NetCDF of several parameters.
     """
-    if read.is_empty:
-        return no_data_response()
     pieces = [piece for piece in read.pieces if len(piece.readings)]
+    if not pieces:
+        return no_data_response()
     if form in _FILES:
         row = READING_FORMATS[_FILES[form]]
         named = attachment(readings_name(read.chosen, pieces), row.suffix)
         return file_response(partial(row.to_bytes, read.chosen, pieces), media_type=row.media_type, headers=named)
-    more = details or {}
-    made = [coverage | more.get(coverage["id"], {}) for coverage in make_coverages(read.chosen, pieces)]
+    made = [coverage | (details or {}).get(coverage["id"], {}) for coverage in make_coverages(read.chosen, pieces)]
     shared = {"parameters": make_parameters(read.chosen.kinds)}
     if form == "GeoJSON":
         url = f"{base}/collections/{collection_of.id}/locations"
@@ -86,7 +84,7 @@ def map_response(
     """Answer with cells of a surface."""
     held = _select_variables(dataset, keys, collection_of)
     if form in _FILES:
-        return _file(held, form)
+        return surface_response(held, _FILES[form], headers={})
     if form == "CoverageJSON":
         return _json(result_json(held, keys), MEDIA_TYPE)
     cells = held.stack(cell=[name for name in held["value"].dims if name != held["time"].dims[0]])
@@ -101,7 +99,7 @@ def points_response(
     """Answer with a surface at positions; the last dimension of the dataset is the point."""
     held = _select_variables(dataset, keys, collection_of)
     if form in _FILES:
-        return _file(held, form)
+        return surface_response(held, _FILES[form], headers={})
     times = _time_axis(held)
     heights: list[float | None] = [None] if "z" not in held.dims else held["z"].to_numpy().tolist()
     # NumPy, as xarray would take a millisecond per point and level.
@@ -122,7 +120,6 @@ def points_response(
 def features_response(
     entries: Sequence[Json], links: Sequence[Json], matched: int, collection_of: StationsCollection
 ) -> Response:
-    """Answer with a page of features out of `matched`."""
     paging = {"numberMatched": matched, "numberReturned": len(entries), "links": list(links)}
     return _features(entries, parameters_of(collection_of), paging)
 
@@ -141,7 +138,6 @@ def _features(entries: Sequence[Json], parameters: Json, more: Mapping[str, Any]
 
 
 def _select_variables(dataset: xr.Dataset, keys: Sequence[str], collection_of: SurfaceCollection) -> xr.Dataset:
-    """Select the variables of some parameters, and always the value."""
     # Variance and count refer to the value.
     names = {collection_of.parameters[key][0] for key in keys} | {"value"}
     return dataset.drop_vars([name for name in dataset.data_vars if name not in names])
@@ -164,7 +160,6 @@ def _time_axis(dataset: xr.Dataset) -> Json:
 
 
 def _feature(coverage: Json, url: str, parameters: Json, label: str | None = None) -> Json:
-    """Convert a series of points to a feature in EDR's GeoJSON profile."""
     axes = coverage["domain"]["axes"]
     times = axes["t"]["values"]
     coordinates = [axes[name]["values"][0] for name in ("x", "y", "z") if name in axes]
@@ -187,15 +182,7 @@ def _feature(coverage: Json, url: str, parameters: Json, label: str | None = Non
     }
 
 
-def _file(dataset: xr.Dataset, form: str) -> Response:
-    row = FORMATS[_FILES[form]]
-    named = attachment(surface_name(dataset), row.suffix)
-    return file_response(partial(to_bytes, dataset, row.name), media_type=row.media_type, headers=named)
-
-
 def _json(content: Json, media_type: str) -> Response:
-    return file_response(partial(_text, content), media_type=media_type)
-
-
-def _text(content: Json) -> bytes:
-    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+    return file_response(
+        lambda: json.dumps(content, allow_nan=False, separators=(",", ":")).encode(), media_type=media_type
+    )

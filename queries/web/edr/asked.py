@@ -292,9 +292,9 @@ def read_position(request: Request) -> list[tuple[float, float, float | None]]:
     return points
 
 
-def read_area(request: Request) -> Region:
-    """Parse the polygon of `coords`; raises `InvalidQuery` if missing or malformed."""
-    return read_region(_coords(request))
+def read_area(request: Request) -> tuple[Region, None]:
+    """Parse the polygon of `coords`, which has no heights; raises `InvalidQuery` if missing or malformed."""
+    return read_region(_coords(request)), None
 
 
 def read_cube(request: Request) -> tuple[Region, Ranges | None]:

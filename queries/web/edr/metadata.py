@@ -49,7 +49,6 @@ _TITLES: Final = {
 
 
 def queries_of(collection: Collection) -> tuple[str, ...]:
-    """List the queries that a collection supports."""
     return QUERIES["stations" if isinstance(collection, StationsCollection) else "surface"]
 
 
@@ -232,6 +231,13 @@ def _parameter(key: str, attributes: Mapping[str, Any], how: Json) -> Json:
     }
 
 
+_MORE: Final[Mapping[str, Json]] = {
+    "position": {"coords": "well-known text of a POINT or a MULTIPOINT"},
+    "area": {"coords": "well-known text of a POLYGON or a MULTIPOLYGON"},
+    "cube": {"height_units": ["m"]},
+}
+
+
 def _query(href: str, name: str) -> Json:
     variables: Json = {"title": _TITLES[name], "query_type": name}
     if name != "instances":
@@ -241,12 +247,7 @@ def _query(href: str, name: str) -> Json:
             "default_output_format": forms[0],
             "crs_details": [{"crs": CRS, "wkt": WKT}],
         }
-    if name == "position":
-        variables["coords"] = "well-known text of a POINT or a MULTIPOINT"
-    if name == "area":
-        variables["coords"] = "well-known text of a POLYGON or a MULTIPOLYGON"
-    if name == "cube":
-        variables["height_units"] = ["m"]
+    variables |= _MORE.get(name, {})
     return {"href": href, "rel": "data", "templated": False, "title": _TITLES[name], "variables": variables}
 
 

@@ -1,6 +1,7 @@
 """EDR routes below `/edr`, each query also at an instance (a snapshot), and their OpenAPI description."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -66,7 +67,6 @@ _COMMON: Final = (
     ),
     _form(*FORMATS, JSON),
 )
-_FEATURES: Final = _form("GeoJSON", JSON)
 _HEIGHT: Final = _parameter("z", "heights above sea level [m]: 2400, 400/2400, a list, or R5/400/500", _TEXT)
 _BOX: Final = "west,south,east,north [degree], with heights west,south,low,east,north,high"
 MOST_INSTANCES: Final = 10
@@ -81,7 +81,7 @@ def _page(text: str) -> tuple[Json, ...]:
 
 
 _PAGE: Final = _page("all where absent")
-_LISTED: Final = (_parameter("bbox", _BOX, _TEXT), *_COMMON[:3], _FEATURES, *_PAGE)
+_LISTED: Final = (_parameter("bbox", _BOX, _TEXT), *_COMMON[:3], _form("GeoJSON", JSON), *_PAGE)
 METADATA: Final[tuple[Json, ...]] = (_form(JSON),)
 """Parameters of the metadata routes."""
 COLLECTIONS: Final[tuple[Json, ...]] = (_parameter("bbox", _BOX, _TEXT), _COMMON[0], *METADATA, *_PAGE)
@@ -128,7 +128,6 @@ _METADATA: Final = {
 
 
 def media_of(query: str) -> tuple[str, ...]:
-    """List the media types of a query's answers."""
     return _MEDIA["features" if query in ("locations", "items") else "data"]
 
 
@@ -150,7 +149,6 @@ def describe_api(base: str, network: str) -> Json:
 
 
 def describe_operation(path: str, text: str, parameters: tuple[Json, ...], media: tuple[str, ...]) -> Json:
-    """Describe one operation: path and query parameters, and answers."""
     inside = [part[1:-1] for part in path.split("/") if part.startswith("{")]
     named = [{"name": name, "in": "path", "required": True, "schema": _TEXT} for name in inside]
     problem = {"content": {"application/problem+json": {"schema": {"type": "object"}}}}
@@ -169,9 +167,7 @@ def describe_operation(path: str, text: str, parameters: tuple[Json, ...], media
 READERS: Final = 2
 """Threads that read readings concurrently."""
 _COLLECTION: Final = "/collections/{collection_id}"
-_OF_COLLECTIONS: Final = {"parameters": list(COLLECTIONS)}
 _OF_METADATA: Final = {"parameters": list(METADATA)}
-_OF_INSTANCES: Final = {"parameters": list(INSTANCES)}
 
 Made = TypeVar("Made")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -223,7 +219,7 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
             media_type="application/vnd.oai.openapi+json;version=3.0",
         )
 
-    @routes.get("/collections", response_class=Response, openapi_extra=_OF_COLLECTIONS)
+    @routes.get("/collections", response_class=Response, openapi_extra={"parameters": list(COLLECTIONS)})
     async def collections(request: Request) -> Response:
         """List the collections: the stations, and every saved surface; those that meet a box and a time."""
 
@@ -243,7 +239,11 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
             lambda: JSONResponse(metadata.describe(_base_url(request), held.get_collection(collection_id)))
         )
 
-    @routes.get("/collections/{collection_id}/instances", response_class=Response, openapi_extra=_OF_INSTANCES)
+    @routes.get(
+        "/collections/{collection_id}/instances",
+        response_class=Response,
+        openapi_extra={"parameters": list(INSTANCES)},
+    )
     async def instances(request: Request, collection_id: str) -> Response:
         """List the versions of the archive, newest first, each with what the collection is there."""
 
@@ -269,16 +269,13 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
     )
     async def instance(request: Request, collection_id: str, instance_id: str) -> Response:
         """Describe a collection at a version of the archive."""
-
-        def described() -> Response:
-            return JSONResponse(
+        return await off(
+            lambda: JSONResponse(
                 metadata.describe(_base_url(request), held.get_collection(collection_id, instance_id), instance_id)
             )
-
-        return await off(described)
+        )
 
     async def position(request: Request) -> Response:
-        """Return what is at a POINT or a MULTIPOINT: the nearest stations, or a surface's estimates there."""
         there = await off(lambda: held.get_requested(request))
         asked, points = read_params(request, there.parameters), read_position(request)
         if isinstance(there, StationsCollection):
@@ -300,9 +297,11 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
 
         return await off(made)
 
-    async def block(
-        request: Request, there: SurfaceCollection, asked: EdrParams, region: Region, heights: Ranges | None
-    ) -> Response:
+    async def within(request: Request, read: Callable[[Request], tuple[Region, Ranges | None]]) -> Response:
+        there = await off(lambda: held.get_requested(request))
+        asked, (region, heights) = read_params(request, there.parameters), read(request)
+        if isinstance(there, StationsCollection):
+            return await off(lambda: _readings_response(there, there.find_inside(region), asked, _base_url(request)))
         times, levels = there.times_of(asked.times), there.levels_of(asked.heights or heights)
         cells = await off(lambda: there.block_of(region))
         if cells is None or not len(times) or (levels is not None and not len(levels)):
@@ -324,29 +323,10 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
 
         return await off(made)
 
-    async def area(request: Request) -> Response:
-        """Return what lies in a POLYGON or a MULTIPOLYGON: stations, or the cells of a surface whose centre does."""
-        there = await off(lambda: held.get_requested(request))
-        asked, region = read_params(request, there.parameters), read_area(request)
-        if isinstance(there, StationsCollection):
-            return await off(lambda: _readings_response(there, there.find_inside(region), asked, _base_url(request)))
-        return await block(request, there, asked, region, None)
-
-    async def cube(request: Request) -> Response:
-        """Return what lies in a box; one whose west is above its east crosses the antimeridian."""
-        there = await off(lambda: held.get_requested(request))
-        asked, (region, heights) = read_params(request, there.parameters), read_cube(request)
-        if isinstance(there, StationsCollection):
-            return await off(lambda: _readings_response(there, there.find_inside(region), asked, _base_url(request)))
-        return await block(request, there, asked, region, heights)
-
     async def places(request: Request) -> Response:
-        """List the stations as features: those in a box, and with data in a time, where these are given."""
         return await off(lambda: _list_features(request, _require_stations(held.get_requested(request))))
 
     async def location(request: Request) -> Response:
-        """Return the readings of a station."""
-
         def made() -> Response:
             there = _require_stations(held.get_requested(request))
             return _readings_response(
@@ -359,8 +339,6 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
         return await off(made)
 
     async def item(request: Request) -> Response:
-        """Return a station as a feature; its readings where a time, parameters or another form are asked for."""
-
         def made() -> Response:
             there = _require_stations(held.get_requested(request))
             name = _require_station(there, request.path_params["item_id"])
@@ -390,7 +368,8 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
         return answered
 
     endpoints: dict[str, Endpoint] = {
-        "position": position, "area": area, "cube": cube, "locations": places, "items": places,
+        "position": position, "area": partial(within, read=read_area), "cube": partial(within, read=read_cube),
+        "locations": places, "items": places,
         "locations/{item_id}": location, "items/{item_id}": item,
     }  # fmt: skip
     for query, endpoint in endpoints.items():
@@ -439,11 +418,9 @@ def _nearest_response(
         near = there.find_nearest(lon, lat, asked.names)
         if near is not None:
             name, distance_m = near
-            asked_for = {
-                "hypergrid:station": there.label(name),
-                "hypergrid:distance_m": round(distance_m, 1),
-            }
-            details.setdefault(name, asked_for)
+            details.setdefault(
+                name, {"hypergrid:station": there.label(name), "hypergrid:distance_m": round(distance_m, 1)}
+            )
     return _readings_response(there, tuple(details), asked, base, details)
 
 
@@ -478,7 +455,6 @@ def _list_features(request: Request, there: StationsCollection) -> Response:
 
 
 def _has_readings(there: StationsCollection, name: str, times: Ranges, wanted: tuple[str, ...] | None) -> bool:
-    """Return whether a station's readings, of some or all parameters, overlap a time."""
     held = there.extents.get(name, {})
     return any(extent.meets(times) for key, extent in held.items() if wanted is None or key in wanted)
 

@@ -34,10 +34,6 @@ class ReadingsAnswer:
     chosen: SelectedReadings
     pieces: tuple[ReadingsPiece, ...]
 
-    @property
-    def is_empty(self) -> bool:
-        return not any(len(piece.readings) for piece in self.pieces)
-
 
 @dataclass(frozen=True)
 class ReadingsExtent:
@@ -131,7 +127,6 @@ class StationsCollection:
         return extents_by_station
 
     def label(self, name: str) -> str:
-        """Return the name of a station, or its id if it has none."""
         station = self.archive.stations.get(name)
         return name if station is None or not station.name else station.name
 

@@ -68,7 +68,6 @@ class SurfaceCollection:
 
     @property
     def grid(self) -> Grid:
-        """Cells in space."""
         space = self.surface.topology.space
         if not isinstance(space, Grid):
             raise TypeError("a collection's surface is a map")
@@ -76,7 +75,6 @@ class SurfaceCollection:
 
     @property
     def time(self) -> TimeAxis:
-        """Cells in time."""
         return self.surface.topology.time
 
     @property

@@ -77,8 +77,11 @@ class AuthenticationMiddleware:
 
         try:
             caller = self._authorize(scope)
-            with self._audit_change(scope), act_as(caller.asker), self._count_open(scope, caller):
-                await self._app(_as_get(scope), receive, sending)
+            try:
+                with act_as(caller.asker), self._count_open(scope, caller):
+                    await self._app(_as_get(scope), receive, sending)
+            finally:
+                self._write_audit(scope)
         except ClientDisconnect:
             pass
         except Exception as error:
@@ -92,7 +95,6 @@ class AuthenticationMiddleware:
                 self._write_audit(scope)
 
     def _authorize(self, scope: Scope) -> Caller:
-        """Authenticate and authorise the caller."""
         headers, state, method = Headers(scope=scope), scope["state"], scope["method"]
         rule = state["found"] = find_rule(method, route_path(scope))
         requester = f"address {state['client']}"
@@ -101,16 +103,13 @@ class AuthenticationMiddleware:
                 key=read_key(headers.get("authorization"), headers.get("x-api-key")),
                 session=cookie_parser(headers.get("cookie", "")).get(COOKIE),
             )
-        except BadKey:
-            # Guessing keys is rate-limited like anonymous requests.
-            self._check_rate(requester, self._access.rules.anonymous.requests_per_s)
+        except (BadKey, KeysDamaged) as error:
+            if isinstance(error, BadKey):
+                # Guessing keys is rate-limited like anonymous requests.
+                self._check_rate(requester, self._access.rules.anonymous.requests_per_s)
             if rule.need != "open":
                 raise
             # Open routes are answered even with a bad key, for example to log in again.
-            caller = Caller("anonymous", "anonymous", None, self._access.rules.anonymous)
-        except KeysDamaged:
-            if rule.need != "open":
-                raise
             caller = Caller("anonymous", "anonymous", None, self._access.rules.anonymous)
         # A forwarded request has the proxy's loopback address, but may be from any machine.
         if caller is LOCAL and any(name in headers for name in _PROXY_HEADERS):
@@ -161,14 +160,6 @@ class AuthenticationMiddleware:
             # Entries are removed, so that the counter does not grow with the number of callers seen.
             if not self._open[requester]:
                 del self._open[requester]
-
-    @contextmanager
-    def _audit_change(self, scope: Scope) -> Iterator[None]:
-        """Record a change in the audit log, whatever its outcome."""
-        try:
-            yield
-        finally:
-            self._write_audit(scope)
 
     def _write_audit(self, scope: Scope) -> None:
         """Record a change by an identified caller, including refused ones."""

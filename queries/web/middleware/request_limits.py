@@ -304,7 +304,6 @@ class SecurityHeadersMiddleware:
 
 
 def _host(header: str) -> str:
-    """Return the host name of a Host header, without its port."""
     return header[: header.index("]") + 1] if header.startswith("[") and "]" in header else header.partition(":")[0]
 
 
@@ -315,8 +314,6 @@ class _Utc(logging.Formatter):
         return escape_invisible(super().format(record))
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        """Format the time of a record, ignoring `datefmt`."""
-        _ = datefmt
         return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
 
@@ -326,7 +323,6 @@ def log_to_stderr() -> None:
 
 
 def stderr_handler() -> logging.Handler:
-    """Make the handler that logs to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Utc("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     return handler

@@ -56,7 +56,6 @@ class Tags:
 
 
 def entity_tag(*content: object) -> str:
-    """Make the tag of an answer from content tokens and this program's version."""
     return f'"{token(VERSION, *content)[:32]}"'
 
 

@@ -94,7 +94,6 @@ _KEPT: Final[LruCache[str, _SpooledContent]] = LruCache(KEPT_BYTES)
 
 
 def attachment(name: str, suffix: str) -> dict[str, str]:
-    """Make the header of a download."""
     return {"Content-Disposition": f'attachment; filename="{name}{suffix}"'}
 
 

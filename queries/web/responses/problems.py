@@ -223,7 +223,6 @@ def response_of(problem: Mapping[str, Any]) -> JSONResponse:
 
 
 def install(app: FastAPI) -> None:
-    """Answer all errors of an application with problem documents."""
     app.add_exception_handler(HyperGridError, _answer)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(RequestValidationError, _answer_validation)

@@ -5,8 +5,9 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,14 +85,11 @@ class Metrics:
             self._seconds.labels(route).observe(entry.seconds)
 
     def text(self) -> bytes:
-        """Return all figures in Prometheus' text format."""
         return generate_latest(self._registry)
 
 
 @dataclass(eq=False)
 class _FigureCollector(Collector):
-    """Collects figures from their sources on each scrape."""
-
     runner: Runner
     archive: OpenArchive
     standing: StandingQueries | None
@@ -120,57 +118,54 @@ class _FigureCollector(Collector):
                 figures = list(self._archive())
         except (HyperGridError, OSError) as error:
             _LOG.error("metrics lack the archive: %s", error)
-        yield _gauge("hypergrid_archive_readable", "1 where the archive can be read", bool(figures))
+        yield GaugeMetricFamily("hypergrid_archive_readable", "1 where the archive can be read", bool(figures))
         yield from figures
 
     def _queries(self) -> Iterator[Metric]:
         statistics = self.runner.statistics()
-        yield _gauge("hypergrid_queries_queued", "Queries that wait", statistics.queued)
-        yield _gauge("hypergrid_queries_queue_limit", "Queries that may wait", statistics.capacity)
-        yield _gauge("hypergrid_queries_running", "Queries that run", statistics.running)
-        yield _gauge("hypergrid_results_bytes", "Size of the results that are kept", statistics.result_bytes)
-        yield _gauge("hypergrid_results_limit_bytes", "What they may take", statistics.result_bytes_limit)
+        yield from starmap(GaugeMetricFamily, (
+            ("hypergrid_queries_queued", "Queries that wait", statistics.queued),
+            ("hypergrid_queries_queue_limit", "Queries that may wait", statistics.capacity),
+            ("hypergrid_queries_running", "Queries that run", statistics.running),
+            ("hypergrid_results_bytes", "Size of the results that are kept", statistics.result_bytes),
+            ("hypergrid_results_limit_bytes", "What they may take", statistics.result_bytes_limit),
+        ))  # fmt: skip
         ended = CounterMetricFamily("hypergrid_queries_ended", "Queries that ended", labels=["end"])
         for end in ("done", "failed", "cancelled", "shared"):
             ended.add_metric([end], getattr(statistics, end))
         yield ended
 
     def _disks(self) -> Iterator[Metric]:
-        free = GaugeMetricFamily("hypergrid_disk_free_bytes", "Free space where a folder lies", labels=["folder"])
-        for name, folder in self.folders.items():
-            free.add_metric([name], free_bytes(folder))
-        yield free
+        free = (([name], free_bytes(folder)) for name, folder in self.folders.items())
+        yield _gauges("hypergrid_disk_free_bytes", "Free space where a folder lies", ["folder"], free)
 
     def _standing(self, standing: StandingQueries) -> Iterator[Metric]:
         statistics = standing.statistics()
-        yield _gauge("hypergrid_standing_queries", "Standing queries", statistics.queries)
-        yield _gauge("hypergrid_standing_waiting", "Standing queries that wait for their evaluation", statistics.queue)
-        yield _gauge(
-            "hypergrid_standing_oldest_seconds", "How long the one waits that waits longest", statistics.oldest_s
-        )
-        yield _gauge("hypergrid_standing_failing", "Standing queries that failed last time", len(statistics.failing))
-        yield _gauge(
-            "hypergrid_standing_trouble", "1 where nothing can be evaluated or kept now", bool(statistics.trouble)
-        )
+        yield from starmap(GaugeMetricFamily, (
+            ("hypergrid_standing_queries", "Standing queries", statistics.queries),
+            ("hypergrid_standing_waiting", "Standing queries that wait for their evaluation", statistics.queue),
+            ("hypergrid_standing_oldest_seconds", "How long the one waits that waits longest", statistics.oldest_s),
+            ("hypergrid_standing_failing", "Standing queries that failed last time", len(statistics.failing)),
+            ("hypergrid_standing_trouble", "1 where nothing can be evaluated or kept now", bool(statistics.trouble)),
+        ))  # fmt: skip
         yield CounterMetricFamily("hypergrid_standing_evaluations", "Evaluations", statistics.evaluations)
         yield CounterMetricFamily(
             "hypergrid_standing_postponed", "Evaluations that were overtaken", statistics.postponed
         )
-        late = GaugeMetricFamily(
-            "hypergrid_standing_behind_seconds", "How late evaluations were, of late", labels=["class", "quantile"]
-        )
-        for kind, freshness in statistics.freshness.items():
+        late = (
+            ([kind, quantile], seconds)
+            for kind, freshness in statistics.freshness.items()
             for quantile, seconds in (
                 ("0.5", freshness.median_s),
                 ("0.99", freshness.p99_s),
                 ("1", freshness.longest_s),
-            ):
-                late.add_metric([kind, quantile], seconds)
-        yield late
-        letters = GaugeMetricFamily("hypergrid_letters", "Letters with alerts", labels=["state"])
-        for state, count in standing.store.count_messages().items():
-            letters.add_metric([state], count)
-        yield letters
+            )
+        )
+        yield _gauges(
+            "hypergrid_standing_behind_seconds", "How late evaluations were, of late", ["class", "quantile"], late
+        )
+        letters = (([state], count) for state, count in standing.store.count_messages().items())
+        yield _gauges("hypergrid_letters", "Letters with alerts", ["state"], letters)
 
     def _archive(self) -> Iterator[Metric]:
         if self._latest is None:
@@ -181,28 +176,25 @@ class _FigureCollector(Collector):
         if archive.snapshot != self._snapshot_figures[0]:
             self._snapshot_figures = (archive.snapshot, self._read(archive, self._latest))
         figures, now_ns = self._snapshot_figures[1], self.clock()
-        yield _gauge("hypergrid_snapshots", "Versions of the archive that can be read", figures["snapshots"])
-        yield _gauge("hypergrid_rejects", "Rows that could not be read", figures["rejects"])
-        yield _gauge(
-            "hypergrid_commit_age_seconds", "Since the newest commit", (now_ns - figures["committed_ns"]) / SECOND_NS
+        committed_ns = figures["committed_ns"]
+        yield from starmap(GaugeMetricFamily, (
+            ("hypergrid_snapshots", "Versions of the archive that can be read", figures["snapshots"]),
+            ("hypergrid_rejects", "Rows that could not be read", figures["rejects"]),
+            ("hypergrid_commit_age_seconds", "Since the newest commit", (now_ns - committed_ns) / SECOND_NS),
+        ))  # fmt: skip
+        for name, what, until_ns in (
+            ("hypergrid_feed_age_seconds", "Since the newest value of a feed", now_ns),
+            ("hypergrid_feed_lag_seconds", "From a feed's newest value to its commit", committed_ns),
+        ):
+            feeds = [([feed], (until_ns - newest_ns) / SECOND_NS) for feed, newest_ns in figures["feeds"].items()]
+            yield _gauges(name, what, ["feed"], feeds)
+        streamed = (
+            ([stream, counter], ledger[counter])
+            for stream, ledger in figures["streams"].items()
+            for counter in _STREAM
+            if isinstance(ledger.get(counter), int)
         )
-        age = GaugeMetricFamily("hypergrid_feed_age_seconds", "Since the newest value of a feed", labels=["feed"])
-        lag = GaugeMetricFamily(
-            "hypergrid_feed_lag_seconds", "From a feed's newest value to its commit", labels=["feed"]
-        )
-        for feed, newest_ns in figures["feeds"].items():
-            age.add_metric([feed], (now_ns - newest_ns) / SECOND_NS)
-            lag.add_metric([feed], (figures["committed_ns"] - newest_ns) / SECOND_NS)
-        yield age
-        yield lag
-        streamed = GaugeMetricFamily(
-            "hypergrid_stream_readings", "What became of a stream's readings", labels=["stream", "what"]
-        )
-        for stream, ledger in figures["streams"].items():
-            for what in _STREAM:
-                if isinstance(ledger.get(what), int):
-                    streamed.add_metric([stream, what], ledger[what])
-        yield streamed
+        yield _gauges("hypergrid_stream_readings", "What became of a stream's readings", ["stream", "what"], streamed)
 
     @staticmethod
     def _read(archive: OpenArchive, latest: LatestValues) -> dict[str, Any]:
@@ -229,8 +221,13 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def _gauge(name: str, what: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, what, value)
+def _gauges(
+    name: str, what: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float]]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, what, labels=labels)
+    for labelled, value in values:
+        family.add_metric(labelled, value)
+    return family
 
 
 KEPT_S: Final = 5.0
@@ -328,7 +325,9 @@ class NewestData:
         # Opened again, to bypass the caches of the served archive.
         archive = Archive.open(self._archive.path)
         # The first chunks of all variables, then the second ones.
-        columns = sorted((first, name) for name in archive.variables for first in _firsts(archive, name))
+        columns = sorted(
+            (first, name) for name in archive.variables for first in range(0, len(archive.series(name)), CHUNK_SERIES)
+        )
         ends_s = self._clock() + BUDGET_S
         for _ in columns:
             # Advances only after a successful read, so that the next check reads a damaged chunk again.
@@ -337,11 +336,6 @@ class NewestData:
             self._next_column += 1
             if self._clock() >= ends_s:
                 break
-
-
-def _firsts(archive: Archive, name: str) -> range:
-    """Return the first series of each chunk of a variable."""
-    return range(0, len(archive.series(name)), CHUNK_SERIES)
 
 
 def _read_newest(archive: Archive, name: str, first: int) -> None:
@@ -404,7 +398,6 @@ class ServerHealth:
     _known: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Set up the shared check."""
         self._newest = NewestData(self.archive)
         self._examination = SharedExamination(self._examine)
 

@@ -142,7 +142,6 @@ def router(runner: Runner, ties: OrphanJobCanceller) -> APIRouter:
 
 
 def root_of(request: Request) -> str:
-    """Return the path prefix added by a proxy."""
     return str(request.scope.get("root_path", ""))
 
 
@@ -152,7 +151,6 @@ def _may_see(request: Request, job: Job | JobRecord) -> bool:
 
 
 async def _yield_end(past: Past, root: str) -> AsyncIterator[ServerSentEvent]:
-    """Yield the end event of a job of an earlier process."""
     name = {"failed": "error"}.get(past.record.state, past.record.state)
     body = record_body(past.record, root)
     yield ServerSentEvent(json.dumps(body["error"] if name == "error" else body), event=name, id=str(END_ID))

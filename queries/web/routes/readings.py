@@ -231,8 +231,6 @@ class _Texts:
 
 
 class _FeatureWriter:
-    """Writes newest readings as GeoJSON features, from cached texts."""
-
     def __init__(self) -> None:
         self._snapshot = ""
         self._described: tuple[Mapping[str, Station], Mapping[str, Variable]] = ({}, {})

@@ -73,9 +73,7 @@ def router(runner: Runner) -> APIRouter:
         form, job = FORMATS[form_of(request, RESULT_MEDIA, f)].name, runner.job(job_id)
         tag = entity_tag(job.token, job.snapshot, form, time, level)
         same = not_modified_response(request, tag) if job.state == "done" else None
-        if same is not None:
-            return same
-        return surface_response(
+        return same or surface_response(
             runner.result(job_id), form, headers=etag_headers(tag), asked=request, time=time, level=level
         )
 

@@ -122,10 +122,9 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
         """Return the newest time cell of a standing query that was computed."""
         form, dataset = FORMATS[form_of(request, RESULT_MEDIA, f)].name, standing.latest(known(request, name))
         tag = entity_tag(str(dataset.attrs["hypergrid_token"]), str(dataset.attrs["hypergrid_snapshot"]), form)
-        same = not_modified_response(request, tag)
-        if same is not None:
-            return same
-        return surface_response(dataset, form, headers=etag_headers(tag), asked=request)
+        return not_modified_response(request, tag) or surface_response(
+            dataset, form, headers=etag_headers(tag), asked=request
+        )
 
     @routes.delete("/standing/{name}", status_code=204)
     def remove(request: Request, name: str) -> None:

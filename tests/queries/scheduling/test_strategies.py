@@ -32,7 +32,7 @@ def single(name: str, *, cost_s: float, profit: float, deadline_s: float, ends_s
 
 
 def name_of(work: Work | None) -> str:
-    return "nothing" if work is None else work.tree.shape.names[work.jobs[-1]]
+    return "nothing" if work is None else work.tree.shape.names[work.fragment.jobs[-1]]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -56,7 +56,7 @@ def test_every_job_runs_once_after_its_parent_whatever_is_preempted(name: str, s
             work.cost_s -= 0.5
         for work in [work for work in running if work.cost_s <= 0]:
             running.remove(work)
-            ran += [(work.tree, job) for job in work.jobs]
+            ran += [(work.tree, job) for job in work.fragment.jobs]
             strategy.done(work, now_s)
     assert len(set(ran)) == len(ran)
     order = {one: number for number, one in enumerate(ran)}
@@ -88,7 +88,7 @@ def test_a_tree_that_is_withdrawn_runs_no_more(name: str) -> None:
     while (work := strategy.next(1.0)) is not None:
         assert work.tree is second
         strategy.done(work, 1.0)
-        seen += len(work.jobs)
+        seen += len(work.fragment.jobs)
     assert seen == len(second.shape)
 
 

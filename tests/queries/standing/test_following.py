@@ -143,11 +143,11 @@ def test_what_a_catalogue_holds_that_could_never_be_judged_fails_alone(
         standing.store.add(definition, EvaluationProgress(live.archive.snapshot, START_NS), now_ns=START_NS)
     live.add(10, {"1": 30.0})
     evaluate()
-    assert standing.runner.status("good").error == ""
+    assert standing.runner.state("good").error == ""
     assert told(standing, "good") == [("raised", "1", "00:20")]
     assert set(standing.statistics().failing) == {"long", "odd"}
-    assert "at most 366day" in standing.runner.status("long").error
-    assert "no multiple" in standing.runner.status("odd").error
+    assert "at most 366day" in standing.runner.state("long").error
+    assert "no multiple" in standing.runner.state("odd").error
 
 
 SURFACES: dict[str, tuple[dict[str, Any], ...]] = {

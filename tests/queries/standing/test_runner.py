@@ -210,10 +210,10 @@ def test_a_query_that_always_fails_is_left_alone_ever_longer_and_harms_nobody(
         live.everywhere(slice_, 6.0)
         updates = evaluate()
         assert updates["good"].error == ""
-        status = standing.runner.status("bad")
-        assert "no such luck" in status.error
-        pauses.append(status.retry_s)
-        clock[0] += status.retry_s
+        state = standing.runner.state("bad")
+        assert "no such luck" in state.error
+        pauses.append(state.retry_s - clock[0])
+        clock[0] = state.retry_s
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
     assert standing.statistics().failing == ("bad",)
     monkeypatch.setattr(shared_steps, "hold_blocks", holding)

@@ -76,7 +76,7 @@ def test_the_longest_waiting_query_gets_its_share_within_the_bound(
     assert told.overloaded
     assert told.postponed > 10
     assert told.fair_turns >= 2
-    assert all(standing.runner.status(f"kept{number}").evaluations >= 1 for number in range(archives))
+    assert all(standing.runner.state(f"kept{number}").evaluations >= 1 for number in range(archives))
     # And the bound is no more than it must be.
     assert longest_s > 0.5 * told.sharing.seconds_apart / FAIRNESS_SHARE
 
@@ -90,8 +90,8 @@ def test_a_query_that_failed_once_gets_its_share_all_the_same(
     for _ in rush(standing, live, clock, 120):
         told = standing.statistics()
         assert told.oldest_s <= told.longest_wait_s
-    assert standing.runner.status("kept0").evaluations >= 2
-    assert standing.runner.status("kept0").failures == 0
+    assert standing.runner.state("kept0").evaluations >= 2
+    assert standing.runner.state("kept0").failures == 0
 
 
 @pytest.mark.parametrize("overload", [2.0, 8.0])
@@ -142,8 +142,8 @@ def test_what_was_begun_before_a_slice_sees_that_slice_in_the_end(
         assert standing.runner.work()
     live.everywhere(11, 40.0)
     clock[0] += 1.0
-    before = standing.runner.status("hot").evaluations
-    while standing.runner.status("hot").evaluations == before:
+    before = standing.runner.state("hot").evaluations
+    while standing.runner.state("hot").evaluations == before:
         assert standing.runner.work()
     assert standing.alerts() == []
     standing.runner.settle()
@@ -161,9 +161,9 @@ def test_a_query_that_needs_too_much_memory_fails_alone(
     monkeypatch.setattr(planning, "free_bytes", lambda: 2 * 16 * 4 * 6)
     live.everywhere(10, 5.0)
     standing.runner.settle()
-    assert standing.runner.status("small").evaluations == 1
+    assert standing.runner.state("small").evaluations == 1
     assert standing.statistics().failing == ("large",)
-    assert "bytes of memory" in standing.runner.status("large").error
+    assert "bytes of memory" in standing.runner.state("large").error
 
 
 def test_where_all_is_fresh_all_tokens_were_earned(standing: StandingQueries, live: Live) -> None:

@@ -120,7 +120,7 @@ def simulate_updates(
         strategy.push(tree, now_s)
         while now_s < (number + 1) * period_s and (work := strategy.next(now_s)) is not None:
             now_s += work.cost_s
-            for job in work.jobs:
+            for job in work.fragment.jobs:
                 for name in answers.get(tree.shape.names[job], ()):
                     tokens.credit(name)
                     counts[name] += 1
