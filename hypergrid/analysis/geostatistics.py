@@ -23,7 +23,6 @@ from hypergrid.interpolation.variograms.empirical import Binning
 from hypergrid.interpolation.variograms.fit import VariogramFit, fit_groups
 from hypergrid.interpolation.variograms.fit import fit_variogram as fit
 from hypergrid.interpolation.variograms.variogram import Anisotropy
-from hypergrid.perspective import Base
 from hypergrid.perspective.build.uncertainty_spec import parse_memory
 from hypergrid.query import Query, base
 from hypergrid.topology import Metres, SeriesAxis
@@ -251,15 +250,15 @@ def _add_layers(samples: Samples, data: Query | xr.DataArray, method: str, param
     if not names:
         return samples
     perspective = at_stations(data if isinstance(data, Query) else base(data)).surface().perspective
-    axis, operator = perspective.topology.space, perspective.list_bases()[0].operator
-    if not isinstance(axis, SeriesAxis) or not isinstance(operator, Base):
+    axis, source = perspective.topology.space, perspective.bases[0].source
+    if not isinstance(axis, SeriesAxis):
         return samples
     places = np.stack([axis.x, axis.y], axis=1)
     placed: NDArray[np.bool_] = np.asarray(np.isfinite(samples.positions_m).all(axis=1))
     covariates: dict[str, Floats] = {}
     for name in names:
         covariates[name] = np.full(axis.count, np.nan)
-        covariates[name][placed] = operator.source.layer(name).sample(places[placed])
+        covariates[name][placed] = source.layer(name).sample(places[placed])
         placed = placed & np.isfinite(covariates[name])
     positions = np.where(placed[:, None], samples.positions_m, np.nan)
     return replace(samples, positions_m=positions, covariates=covariates)

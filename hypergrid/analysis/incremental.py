@@ -87,7 +87,6 @@ class Growing:
         self._recompute()
 
     def __repr__(self) -> str:
-        """Return the query and the snapshot that its surface is of."""
         return f"Growing({self._query.question.summary}, snapshot {self.snapshot})"
 
     @property
@@ -196,7 +195,6 @@ class _SurfaceRows:
             self._arrays[name] = held
 
     def make_outcome(self, diagnostics: Outcome, rows: int) -> Outcome:
-        """Return the surface as one outcome with its diagnostics."""
         held = {name: array[:rows] for name, array in self._arrays.items()}
         return replace(
             diagnostics, value=held["value"], count=held.get("count"), possible=held.get("possible"),
@@ -205,7 +203,6 @@ class _SurfaceRows:
 
     @staticmethod
     def strip_rows(outcome: Outcome) -> Outcome:
-        """Return the diagnostics of an outcome, without its rows."""
         return replace(
             outcome, value=np.empty((0, 0)), count=None, possible=None, variance=None, variance_low=None
         )  # fmt: skip
@@ -219,12 +216,10 @@ def _allocate_rows(like: NDArray[Any], rows: int) -> NDArray[Any]:
 
 
 def clip_query(query: Query) -> Perspective:
-    """Return the chain of a query, restricted to the cells of its clip."""
     return push_clip(query.surface())[0].perspective
 
 
 def _move_to_snapshot(question: QuerySpec, old: str, new: str) -> QuerySpec:
-    """Move a query to another snapshot, including merged queries of the same one."""
     steps = tuple(_move_step(step, old, new) for step in question.steps)
     return replace(question, steps=steps, snapshot=new if question.snapshot in (None, old) else question.snapshot)
 
@@ -277,7 +272,7 @@ def needs_all_slices(node: Perspective) -> bool:
     """Return whether a variance estimates its temporal correlation from all slices, as none was given."""
     below, aggregates = split_aggregates(node)
     operator = below.operator
-    over_time = any("time" in item.operator.dimensions for item in aggregates)  # type: ignore[union-attr]
+    over_time = any("time" in item.aggregate.dimensions for item in aggregates)
     is_asked = (
         isinstance(operator, Interpolate) and operator.variance and not isinstance(operator.error_correlation, float)
     )

@@ -361,7 +361,6 @@ def _band_stations(bands: Bands, axis: SeriesAxis) -> set[str]:
 
 
 def note_all_missing(surface: Perspective) -> str:
-    """Explain a result without any values by the coverage that its steps require."""
     asked = []
     for item in surface.list_chain():
         operator = item.operator

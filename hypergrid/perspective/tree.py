@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.core.readings import Readings
+from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import SECOND_NS, Window, format_duration
 from hypergrid.core.tokens import token
 from hypergrid.core.units import COUNTERS, Variable
@@ -103,7 +103,6 @@ class Call:
 
     @classmethod
     def of(cls, name: str, parameters: Mapping[str, Any]) -> "Call":
-        """Make a call with its parameters sorted by name."""
         return cls(name, tuple(sorted(parameters.items())))
 
     @property
@@ -111,7 +110,6 @@ class Call:
         return dict(self.parameters)
 
     def describe(self) -> str:
-        """Return `name(parameter=value, …)`."""
         return f"{self.name}({', '.join(f'{k}={_format_value(v)}' for k, v in self.parameters if v is not None)})"
 
 
@@ -214,7 +212,6 @@ class Interpolate:
 
     @property
     def covariates(self) -> tuple[str, ...]:
-        """Names of required covariates of stations and cells, from layers or their heights."""
         return self.row.covariates(self.arguments)
 
     def uses_all(self, stations: int) -> bool:
@@ -366,6 +363,43 @@ class Perspective:
         return [item for item in self.list_chain() if isinstance(item.operator, Base)]
 
     @property
+    def bases(self) -> list[Base]:
+        """Operators of `list_bases`."""
+        return [item.operator for item in self.list_chain() if isinstance(item.operator, Base)]
+
+    @property
+    def stations(self) -> SeriesAxis:
+        """Stations of the values.
+
+        Raises
+        ------
+        TypeError
+            The values lie elsewhere.
+        """
+        if not isinstance(self.topology.space, SeriesAxis):
+            raise TypeError(f"the values of {self.operator.describe()} lie at no stations")
+        return self.topology.space
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """Series of the values; empty unless they lie at stations."""
+        space = self.topology.space
+        return space.series if isinstance(space, SeriesAxis) else ()
+
+    @property
+    def aggregate(self) -> Aggregate:
+        """Operator of an aggregate.
+
+        Raises
+        ------
+        TypeError
+            It is another operator.
+        """
+        if not isinstance(self.operator, Aggregate):
+            raise TypeError(f"{self.operator.describe()} is no aggregate")
+        return self.operator
+
+    @property
     def holds_readings(self) -> bool:
         """Whether its values are readings with exact times: an archive's base or its converts."""
         if isinstance(self.operator, Base):
@@ -375,10 +409,9 @@ class Perspective:
     @property
     def extremes(self) -> frozenset[str]:
         """Which of "max" and "min" its values are, as reported; may be empty."""
-        operator, space = self.operator, self.topology.space
+        operator = self.operator
         if isinstance(operator, Base):
-            held = space.series if isinstance(space, SeriesAxis) else ()
-            return frozenset(series.statistic for series in held) & {"max", "min"}
+            return frozenset(series.statistic for series in self.series) & {"max", "min"}
         # Only an aggregate that takes single readings yields extremes again.
         if isinstance(operator, Aggregate) and operator.row.rank is None:
             return frozenset()
@@ -387,11 +420,9 @@ class Perspective:
     @property
     def counters(self) -> frozenset[str]:
         """Counter variables whose readings the values are; may be empty."""
-        operator, space = self.operator, self.topology.space
+        operator = self.operator
         if isinstance(operator, Base):
-            held = space.series if isinstance(space, SeriesAxis) else ()
-            single = any(series.statistic == "sample" for series in held)
-            variable = operator.source.variable
+            single, variable = any(series.statistic == "sample" for series in self.series), operator.source.variable
             # Readings other than samples are already reduced over an interval.
             known = single and (variable.is_counter or variable.name in COUNTERS)
             return frozenset({variable.name}) if known else frozenset()
@@ -402,15 +433,13 @@ class Perspective:
     @property
     def is_accumulated(self) -> bool:
         """Whether its values are counter increments or reported totals, or derived from these."""
-        operator, space = self.operator, self.topology.space
-        if isinstance(operator, Base) and isinstance(space, SeriesAxis):
-            return any(series.statistic == "total" for series in space.series)
+        operator = self.operator
         own = isinstance(operator, Aggregate) and operator.row.prepare is not None
-        return own or any(source.is_accumulated for source in self.sources)
+        total = isinstance(operator, Base) and any(series.statistic == "total" for series in self.series)
+        return own or total or any(source.is_accumulated for source in self.sources)
 
     @cached_property
     def is_interpolated(self) -> bool:
-        """Whether this step or one below it interpolates in space."""
         return any(isinstance(item.operator, Interpolate) for item in self.list_chain())
 
 
@@ -426,7 +455,6 @@ class Clip:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has no bounds."""
         return self.time is None and not self.space
 
 

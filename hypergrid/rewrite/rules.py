@@ -46,7 +46,6 @@ def _count_cells_read(node: Perspective) -> int:
 
 
 def _find_widest(node: Perspective) -> dict[str, Perspective]:
-    """Map each source to its base with the longest window."""
     widest: dict[str, Perspective] = {}
     for item in node.list_bases():
         known = widest.setdefault(_make_source_key(item), item)

@@ -165,7 +165,6 @@ def _list_members(values: Floats, first: Counts, stop: Counts) -> Iterator[tuple
 
 
 def drop_missing(sizes: Counts, values: Floats, present: NDArray[np.bool_]) -> RaggedCells:
-    """Remove the missing values from listed cells."""
     if present.all():
         return RaggedCells(sizes, values)
     before = np.append(0, np.cumsum(present))

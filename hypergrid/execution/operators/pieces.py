@@ -20,6 +20,7 @@ from hypergrid.execution.operators.cells import Cells
 from hypergrid.execution.operators.intervals import IntervalNotes
 from hypergrid.execution.operators.stations import FIRST, aggregate_readings, aggregate_slices
 from hypergrid.perspective import Aggregate, Base, InterpolateInTime, Perspective
+from hypergrid.perspective.build.restrict import find_lengths_ns
 from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.topology import Bins, Instants, Periodic, Regular, SeriesAxis, TimeCells
 
@@ -45,31 +46,23 @@ def estimate_readings(node: Perspective) -> int:
 
     Each series reports at its interval, or once per slice if that is unknown.
     """
-    base = node.list_bases()[0]
-    axis = base.topology.space
-    if not isinstance(base.operator, Base) or not isinstance(axis, SeriesAxis):
-        return base.topology.count
-    length_s = (base.operator.window.stop_ns - base.operator.window.start_ns) * 1e-9
-    slices = base.topology.time.count
-    read = np.delete([s.interval_s for s in axis.series], np.asarray(base.operator.unread, dtype=np.intp))
+    node, base = node.list_bases()[0], node.bases[0]
+    length_s = (base.window.stop_ns - base.window.start_ns) * 1e-9
+    slices = node.topology.time.count
+    read = np.delete([s.interval_s for s in node.series], np.asarray(base.unread, dtype=np.intp))
     possible = int(np.sum([length_s / interval_s + 1 if interval_s > 0 else slices for interval_s in read]))
-    source = base.operator.source
-    if possible > WHOLE_READINGS and isinstance(source, ArchiveSource):
+    if possible > WHOLE_READINGS and isinstance(base.source, ArchiveSource):
         # For a large base the number of stored readings may be a tighter bound.
-        return min(possible, source.readings)
+        return min(possible, base.source.readings)
     return possible
 
 
 def is_read_in_pieces(node: Perspective, operator: Aggregate) -> bool:
-    """Return whether an aggregate reads its readings in pieces."""
     # A function that looks back, such as at the previous reading of a counter, may need the whole series.
     if not node.holds_readings or operator.row.prepare is not None:
         return False
-    base = node.list_bases()[0].operator
     # Smaller bases are read once, and kept for other steps.
-    return (
-        isinstance(base, Base) and isinstance(base.source, ArchiveSource) and estimate_readings(node) > WHOLE_READINGS
-    )
+    return isinstance(node.bases[0].source, ArchiveSource) and estimate_readings(node) > WHOLE_READINGS
 
 
 def projected_bytes(surface: Perspective, node: Perspective) -> int:
@@ -124,8 +117,7 @@ def _count_waiting(node: Perspective, time: TimeCells | Instants) -> int:
     whole = estimate_readings(node) * min(1.0, columns / max(node.topology.space.count, 1))
     if not isinstance(time, Bins | Regular):
         return int(whole)
-    longest = int(time.lengths.max()) if isinstance(time, Bins) else time.length
-    cell = whole * longest / max(window.stop_ns - window.start_ns, 1)
+    cell = whole * int(np.max(find_lengths_ns(time))) / max(window.stop_ns - window.start_ns, 1)
     return int(min(whole, cell + source.chunk_readings * CHUNKS_AT_ONCE))
 
 

@@ -144,7 +144,6 @@ def make_order(name: str, lattice: Lattice, walking: WalkSettings) -> CellOrder:
 
 @ORDERS.register("raster")
 def raster(shape: tuple[int, ...]) -> Iterator[NDArray[np.intp]]:
-    """Yield the cells row by row."""
     cells = math.prod(shape)
     for first in range(0, cells, PART_CELLS):
         yield np.arange(first, min(first + PART_CELLS, cells), dtype=np.intp)

@@ -306,7 +306,6 @@ class Meter:
             self._sums[token] = cells, present, seconds + passed - inner
 
     def save_sums(self, table: MeasurementTable = MEASUREMENTS) -> None:
-        """Store the sums as measurements for later plans."""
         for token, (cells, present, seconds) in self._sums.items():
             if cells:
                 table.put(token, Measurement(cells, seconds, present / cells))

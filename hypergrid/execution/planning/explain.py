@@ -87,7 +87,6 @@ def _format_cells(item: Perspective) -> str:
 
 
 def round_length_ns(length_ns: int) -> int:
-    """Round a length for display."""
     # Cells over all instants of an array end one nanosecond after the last instant.
     if length_ns % 1_000 == 1 and length_ns > 1_000:
         return length_ns - 1
@@ -115,7 +114,6 @@ def _clip_line(surface: Surface) -> list[str]:
 def _format_table(
     plan: Plan, chain: Sequence[Perspective], known: Sequence[Measurement | None]
 ) -> tuple[list[str], float]:
-    """Format a heading and a line per step; also return the total time [s]."""
     rows, total = [("cells", "density", "ns/cell", "bytes", "s", "step")], 0.0
     for number, (step, item, measurement) in enumerate(zip(plan.steps, chain, known, strict=True)):
         density, unit_ns = _step_costs(step, measurement)

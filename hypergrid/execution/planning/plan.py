@@ -98,7 +98,6 @@ class Plan:
 
     @property
     def surface(self) -> Perspective:
-        """The perspective to compute, after rewriting."""
         return self.rewritten.surface.perspective
 
     def check(self, allowed_bytes: int | None) -> None:

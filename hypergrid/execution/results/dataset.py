@@ -105,7 +105,6 @@ def list_dims(surface: Perspective) -> tuple[str, ...]:
 
 
 def make_coords(surface: Perspective) -> dict[str, Any]:
-    """Return the coordinates of a result with their bounds, in the form of `xarray.Dataset`."""
     return {**time_coords(surface.topology.time), **_space_coords(surface.topology.space)}
 
 
@@ -246,7 +245,6 @@ def _value_attributes(surface: Perspective) -> dict[str, Any]:
 
 
 def _list_value_steps(node: Perspective) -> list[Perspective]:
-    """List the steps that values went through, without those of the normals."""
     if isinstance(node.operator, Recur):
         return []
     return [*(item for source in node.sources for item in _list_value_steps(source)), node]
@@ -263,9 +261,7 @@ def _describe_reference(normal: Perspective) -> str:
 
 def _describe_aggregate(item: Perspective) -> str:
     """Describe an aggregate in words, for attributes other than cell methods."""
-    operator = item.operator
-    if not isinstance(operator, Aggregate):
-        raise TypeError(f"{type(operator).__name__} is no aggregate")
+    operator = item.aggregate
     remarks = [describe_time_cells(operator.dimensions, item.topology.time), _describe_weights(item, operator)]
     words = ", ".join(remark for remark in remarks if remark)
     over = f"{operator.describe_call()} over {', '.join(operator.dimensions)}"
@@ -313,7 +309,6 @@ def _describe_differences(item: Perspective, operator: Aggregate) -> str:
 
 
 def _describe_support(operator: Interpolate, space: Space) -> str:
-    """Return the spatial support of an estimate as CF cell methods."""
     given = operator.arguments
     height = "z: " if isinstance(space, Grid | Points) and space.z is not None else ""
     if given.get("support") != "block":
@@ -330,16 +325,9 @@ def _count_name(surface: Perspective) -> str:
     return "readings or source cells used"
 
 
-def _describe_distance(node: Perspective, operator: Interpolate) -> str:
-    axis = node.source.topology.space
-    if not isinstance(axis, SeriesAxis):
-        raise TypeError("an interpolation starts from stations")
-    return place_stations(axis, operator).metres.description
-
-
 def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, token: str) -> dict[str, str]:
     """Return the attributes of a result: its description, and everything needed to reproduce it."""
-    bases = [item.operator for item in surface.list_bases() if isinstance(item.operator, Base)]
+    bases = surface.bases
     attributes = {
         "Conventions": "CF-1.11",
         "title": f"{question.variable}: {' > '.join(step.name for step in question.steps) or 'readings'}",
@@ -364,7 +352,7 @@ def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
         # The name, not the path: a copy elsewhere, or on another machine, gives the same attribute.
         attributes["hypergrid_archive"] = ", ".join(sorted(archives))
     ways = [
-        _describe_distance(item, item.operator)
+        place_stations(item.source.stations, item.operator).metres.description
         for item in surface.list_chain()
         if isinstance(item.operator, Interpolate)
     ]
@@ -551,7 +539,6 @@ def _climatology_coords(axis: Periodic) -> dict[str, Any]:
 
 
 def _bounded_coords(dimension: str, bounds: NDArray[np.int64], name: str, attributes: dict[str, str]) -> dict[str, Any]:
-    """Return the times of a dimension, and their bounds."""
     # Use one unit, so that a file's times and their bounds can be compared.
     unit = _time_unit(bounds)
     return {
@@ -561,7 +548,6 @@ def _bounded_coords(dimension: str, bounds: NDArray[np.int64], name: str, attrib
 
 
 def _time_unit(instants_ns: NDArray[np.int64]) -> dict[str, str]:
-    """Return the encoding of times: whole seconds if possible, else nanoseconds."""
     unit = "nanoseconds" if (instants_ns % SECOND_NS).any() else "seconds"
     return {"units": f"{unit} since 1970-01-01", "calendar": "standard", "dtype": "int64"}
 

@@ -58,7 +58,6 @@ class ChunkLayout:
 
     @property
     def bytes(self) -> int:
-        """Size of the values of a chunk [bytes]."""
         size = 8
         for length in self.shape:
             size *= length
@@ -204,16 +203,13 @@ class ZarrOutcome(Outcome):
 
     @property
     def missing(self) -> int:
-        """Number of written cells without a value."""
         return self.total_tally.missing
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything is written and every value is missing."""
         return self.missing == self.plan.cells
 
     def tally(self, _min_coverage: float) -> Tally:
-        """Return the counts of missing values by reason, among those written."""
         return self.total_tally
 
     def get_view(self, _places: Places) -> None:

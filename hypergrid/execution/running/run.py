@@ -257,7 +257,6 @@ def run(
 
 
 def _make_outcome(plan: Plan, *, watched: bool) -> Outcome:
-    """Allocate the arrays of a whole surface."""
     topology = plan.surface.topology
     # Touching 320 MB of new memory took longer than computing 1,000 slices of 200 x 200 cells: touch it only once.
     value = allocate((topology.time.count, topology.space.count))

@@ -53,7 +53,7 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], node: Perspe
 
 def _list_other_statistics(node: Perspective, *, without: tuple[str, ...]) -> str:
     """Describe how to select series of other statistics, listing the available ones."""
-    there = sorted({kind for base in node.list_bases() for kind in base.operator.source.statistics})  # type: ignore[union-attr]
+    there = sorted({kind for base in node.bases for kind in base.source.statistics})
     fitting = [kind for kind in there if kind not in without]
     if not fitting:
         return f"there are series of {' and '.join(there)} alone: use min, max, first or last"
@@ -63,10 +63,9 @@ def _list_other_statistics(node: Perspective, *, without: tuple[str, ...]) -> st
 
 def refuse_odd_totals(row: AggregateRow, time: TimeAxis, node: Perspective) -> None:
     """Refuse sums of totals over regular cells that would cut some totals."""
-    space = node.topology.space
-    if row.weigh != "share" or not isinstance(time, Regular) or not isinstance(space, SeriesAxis):
+    if row.weigh != "share" or not isinstance(time, Regular):
         return
-    lengths_ns = {round(series.interval_s * SECOND_NS) for series in space.series if series.statistic == "total"}
+    lengths_ns = {round(series.interval_s * SECOND_NS) for series in node.series if series.statistic == "total"}
     # A cell that is not a multiple of the totals' interval cuts some of them.
     odd = sorted(length for length in lengths_ns if length > 0 and time.length % length)
     if odd:
@@ -77,7 +76,6 @@ def refuse_odd_totals(row: AggregateRow, time: TimeAxis, node: Perspective) -> N
 
 
 def refuse_direction_extremes(name: str, node: Perspective) -> None:
-    """Refuse the maximum or minimum of directions, which are circular."""
     if node.unit == "degree":
         raise InvalidQuery(
             f"a {name} of directions has no meaning: they go round, and 359 degree is next to 1; use circular_mean, or "
@@ -144,17 +142,16 @@ class _ValueExtent:
 
 def _find_extent(node: Perspective) -> _ValueExtent | None:
     """Return the time range of a source's values; None if possible counts are unknown."""
-    space, time = node.topology.space, node.topology.time
+    time = node.topology.time
     if not node.holds_readings:
         if not isinstance(time, Regular) or are_instants(time) or time.step != time.length:
             return None
         return _ValueExtent(time.origin, time.stop, (time.step,), is_aligned=True)
-    base = node.list_bases()[0].operator
-    intervals_s = {series.interval_s for series in space.series} if isinstance(space, SeriesAxis) else set()
-    if not isinstance(base, Base) or not intervals_s or min(intervals_s) <= 0:
+    intervals_s = {series.interval_s for series in node.series}
+    if not intervals_s or min(intervals_s) <= 0:
         return None
-    intervals_ns = tuple(sorted(round(interval * SECOND_NS) for interval in intervals_s))
-    return _ValueExtent(base.window.start_ns, base.window.stop_ns, intervals_ns, is_aligned=False)
+    window, intervals_ns = node.bases[0].window, tuple(sorted(round(interval * SECOND_NS) for interval in intervals_s))
+    return _ValueExtent(window.start_ns, window.stop_ns, intervals_ns, is_aligned=False)
 
 
 def explain_unknown_coverage(node: Perspective) -> str:
@@ -176,12 +173,11 @@ def explain_unknown_coverage(node: Perspective) -> str:
         )
     if not operator.min_coverage or not (source.holds_readings or of_array):
         return ""
-    held = space.series if isinstance(space, SeriesAxis) else ()
-    unknown = [series.station for series in held if not series.interval_s > 0]
+    unknown = [series.station for series in source.series if not series.interval_s > 0]
     if not unknown:
         return ""
     return (
-        f"the coverage of {len(unknown)} of {len(held)} series cannot be judged, and min_coverage="
+        f"the coverage of {len(unknown)} of {len(source.series)} series cannot be judged, and min_coverage="
         f"{operator.min_coverage:g} is not asked of them: their interval is unknown ({_shorten_list(unknown)})"
     )
 
@@ -218,10 +214,9 @@ def find_longest_interval_ns(node: Perspective) -> int:
 
     For instants this is the median spacing.
     """
-    space, time = node.topology.space, node.topology.time
+    time = node.topology.time
     if node.holds_readings:
-        held = space.series if isinstance(space, SeriesAxis) else ()
-        return round(max((series.interval_s for series in held), default=0.0) * SECOND_NS)
+        return round(max((series.interval_s for series in node.series), default=0.0) * SECOND_NS)
     if isinstance(time, Regular):
         return time.step
     if isinstance(time, Bins):
@@ -234,12 +229,12 @@ def find_declared(row: AggregateRow, node: Perspective, given: Mapping[str, Any]
 
     They apply to the readings and are scaled by any multiplying convert before the aggregate.
     """
-    bases = [item for item in node.list_chain() if isinstance(item.operator, Base)]
+    bases = node.bases
     factors = [_find_factor(item) for item in node.list_chain() if not isinstance(item.operator, Base | Aggregate)]
     # NaN compares false: after any step that does more than multiply, the declared values do not apply.
     if row.prepare is None or len(bases) != 1 or not all(factor > 0 for factor in factors):
         return {}
-    variable, factor = bases[0].operator.source.variable, math.prod(factors)  # type: ignore[union-attr]
+    variable, factor = bases[0].source.variable, math.prod(factors)
     held = {"resolution": variable.resolution, "rollover": variable.rollover}
     return {name: value * factor for name, value in held.items() if value is not None and given.get(name) is None}
 
@@ -286,7 +281,6 @@ def _refuse_dimensions(row: AggregateRow, dimensions: tuple[str, ...]) -> None:
 
 
 def _refuse_unknown_lengths(row: AggregateRow, node: Perspective) -> None:
-    space = node.topology.space
     if not node.holds_readings:
         if are_instants(node.topology.time):
             raise InvalidQuery(
@@ -294,17 +288,16 @@ def _refuse_unknown_lengths(row: AggregateRow, node: Perspective) -> None:
                 "for example aggregate('mean', time='1h')"
             )
         return
-    held = space.series if isinstance(space, SeriesAxis) else ()
-    unknown = [series.station for series in held if not series.interval_s > 0]
+    unknown = [series.station for series in node.series if not series.interval_s > 0]
     if unknown:
         raise InvalidQuery(
-            f"{row.name} needs how long each reading stands for; the interval of {len(unknown)} of {len(held)} series "
+            f"{row.name} needs how long each reading stands for; the interval of {len(unknown)} of "
+            f"{len(node.series)} series "
             f"is not known ({_shorten_list(unknown)}); aggregate before it, for example aggregate('mean', time='1h')"
         )
 
 
 def _refuse_no_counter(row: AggregateRow, node: Perspective) -> None:
-    """Refuse values that are not counter readings: increments, totals, or non-amounts."""
     if node.is_accumulated:
         raise InvalidQuery(
             f"{row.name} needs the readings of an ever-growing counter; these are totals of their intervals, or what "

@@ -165,7 +165,6 @@ def variance(states: States, count: Counts, _given: Given) -> Floats:
 
 
 def standard_deviation(states: States, count: Counts, given: Given) -> Floats:
-    """Return the sample standard deviation; missing below two values."""
     return np.sqrt(variance(states, count, given))
 
 
@@ -186,7 +185,6 @@ def quantile(members: RaggedCells, given: Given) -> Floats:
 
 
 def median(members: RaggedCells, _given: Given) -> Floats:
-    """Return the median per cell; NaN if empty."""
     return quantile(members, {"q": 0.5})
 
 
@@ -212,13 +210,11 @@ def direction(states: States, count: Counts, _given: Given) -> Floats:
 
 
 def exceeds(values: Floats, _for_days: Floats | None, given: Given) -> Floats:
-    """Return 1 for values beyond the threshold on the requested side, else 0."""
     compare = np.greater if given["side"] == "above" else np.less
     return np.asarray(compare(values, given["threshold"]), dtype=np.float64)
 
 
 def degree_days(values: Floats, for_days: Floats | None, given: Given) -> Floats:
-    """Return the excess above the base, capped at the upper limit, times days."""
     if for_days is None:
         raise TypeError("degree days need how long each value stands for")
     upper = given.get("upper")

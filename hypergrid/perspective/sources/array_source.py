@@ -61,7 +61,6 @@ class ArraySource:
         return Instants("time", self.times_ns[first:stop], self.interval_ns) if stop > first else None
 
     def series_axis(self, _window: Window) -> SeriesAxis:
-        """Return the series; stations of an array do not move."""
         return self.axis
 
     def read(self, window: Window, unread: tuple[int, ...] = ()) -> NDArray[np.float64]:
@@ -441,7 +440,6 @@ def _read_along(array: xr.DataArray, joint: str, name: str) -> NDArray[Any] | No
 
 
 def _refuse_no_interval(labels: list[str], statistics: list[Any], declared_s: NDArray[np.float64] | None) -> None:
-    """Refuse interval values with an interval of 0."""
     wrong = (
         [] if declared_s is None else np.flatnonzero((declared_s == 0) & (np.array(statistics) != "sample")).tolist()
     )

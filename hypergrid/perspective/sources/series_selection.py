@@ -56,7 +56,6 @@ def _remedy(series: tuple[Series, ...], wanted: Mapping[str, Any]) -> str:
 
 
 def _format_offers(series: tuple[Series, ...], names: tuple[str, ...]) -> str:
-    """List the existing values of the requested properties."""
     values = {
         name: sorted({str(getattr(sensor_series, name)) for sensor_series in series}) for name in dict.fromkeys(names)
     }

@@ -188,7 +188,6 @@ def _normalize_choice(name: str, value: object) -> object:
 
 
 def _to_plain(value: object) -> object:
-    """Convert a value to plain JSON types."""
     if isinstance(value, Variogram):
         return value.to_json()
     if isinstance(value, list | tuple):

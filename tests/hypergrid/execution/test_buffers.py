@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hypergrid.execution import make_plan, run
-from hypergrid.execution.operators.cells import Cells, SparseCells, select_kept_times, store_sparse
+from hypergrid.execution.operators.cells import Cells, SparseCells, store_sparse
 from hypergrid.execution.planning.dependencies import Buffer, find_all_needed, first_and_last_boxes
 from hypergrid.execution.planning.strategy import Strategy, path
 from hypergrid.execution.running.run import Outcome
@@ -115,7 +115,7 @@ def test_few_values_are_kept_sparse_and_come_back_as_they_were(density: float) -
     kept = store_sparse(cells)
     assert isinstance(kept, SparseCells) == (density < 0.3)
     for times in (None, np.arange(100), np.array([0, 7, 8, 99]), np.array([50])):
-        part = select_kept_times(kept, times)
+        part = kept.select_times(times)
         rows = slice(None) if times is None else times
         np.testing.assert_array_equal(part.value, value[rows])
         np.testing.assert_array_equal(part.count, cells.count[rows])
