@@ -188,7 +188,6 @@ class Query(Fluent):
             The query cannot be answered; nothing was written.
         TooLarge
             Not even the smallest block fits into the memory budget.
-            Not even the smallest block fits in the memory that is allowed.
         """
         target = as_path(path, label="to_zarr", what="the folder of the store")
         # Before planning, so that an unusable path fails at once.

@@ -144,8 +144,7 @@ def fit_variogram_by_group(
     NotFound, InvalidQuery, InvalidUnit
         As for `fit_variogram`; also an unknown grouping, or labels that do not match the slices.
     """
-    if isinstance(by, str) and by not in GROUPS:
-        raise NotFound.among(kind="way to group slices", given=by, existing=GROUPS)
+    NotFound.refuse_unknown("way to group slices", [by] if isinstance(by, str) else [], GROUPS)
     chosen = _fit_options(options)
     samples, times = _read_samples(data)
     groups = _label_groups(times, by) if isinstance(by, str) else np.asarray(by)
@@ -163,9 +162,7 @@ def _label_groups(times: NDArray[np.datetime64], by: str) -> NDArray[Any]:
 
 def _fit_options(given: Mapping[str, object]) -> dict[str, Any]:
     """Convert options to those of `interpolation.variograms.fit.fit_variogram`."""
-    for name in given:
-        if name not in FIT_OPTIONS:
-            raise NotFound.among(kind="option of fit_variogram", given=name, existing=FIT_OPTIONS)
+    NotFound.refuse_unknown("option of fit_variogram", given, FIT_OPTIONS)
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     of_bins: dict[str, object] = {
         name: chosen.pop(name) for name in ("cutoff_m", "bins", "anisotropy") if name in chosen

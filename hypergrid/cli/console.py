@@ -107,6 +107,14 @@ def show_line(text: str) -> None:
     Console(highlight=False).print(escape_invisible(text), markup=False, soft_wrap=True)
 
 
+def show_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bool) -> None:
+    """Print rows on stdout: as a table, or as JSON objects."""
+    if as_json:
+        show_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        show_table(title, columns, rows)
+
+
 def split_notes(comment: str) -> list[str]:
     """Split the comment of a result into notes at semicolons outside parentheses."""
     notes, depth, start = [], 0, 0

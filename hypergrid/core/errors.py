@@ -28,7 +28,7 @@ tree to HTTP.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class HyperGridError(Exception):
@@ -46,6 +46,13 @@ class NotFound(HyperGridError, LookupError):
         hint = f"; did you mean {close[0]!r}?" if close else "."
         listing = ", ".join(names[:40]) + (", …" if len(names) > 40 else "") if names else "none"
         return cls(f"unknown {kind} {str(given)!r}{hint} There are: {listing}")
+
+    @classmethod
+    def refuse_unknown(cls, kind: str, given: Iterable[object], existing: Collection[object]) -> None:
+        """Raise `among` for the first given name that does not exist."""
+        for name in given:
+            if name not in existing:
+                raise cls.among(kind, name, existing)
 
 
 class InvalidQuery(HyperGridError, ValueError):

@@ -92,8 +92,18 @@ class Base:
         return f"base {self.source.variable.name} [{self.source.variable.unit}], flags {flags}{unread}"
 
 
+class _Parameterised:
+    """Anything with validated parameters, sorted by name."""
+
+    parameters: tuple[tuple[str, Any], ...]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return dict(self.parameters)
+
+
 @dataclass(frozen=True)
-class Call:
+class Call(_Parameterised):
     """A function with its validated parameters."""
 
     token_name: ClassVar[str] = "Call"
@@ -104,10 +114,6 @@ class Call:
     @classmethod
     def of(cls, name: str, parameters: Mapping[str, Any]) -> "Call":
         return cls(name, tuple(sorted(parameters.items())))
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        return dict(self.parameters)
 
     def describe(self) -> str:
         return f"{self.name}({', '.join(f'{k}={_format_value(v)}' for k, v in self.parameters if v is not None)})"
@@ -139,7 +145,7 @@ class Convert:
 
 
 @dataclass(frozen=True)
-class Aggregate:
+class Aggregate(_Parameterised):
     """One value per target cell from the source cells it covers; new topology, location consistent."""
 
     function: str
@@ -159,10 +165,6 @@ class Aggregate:
     @property
     def row(self) -> AggregateRow:
         return AGGREGATES[self.function]
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        return dict(self.parameters)
 
     @property
     def reach_ns(self) -> int:
@@ -188,7 +190,7 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
-class Interpolate:
+class Interpolate(_Parameterised):
     """Values at grid cells from the stations that report; new space, location across."""
 
     method: str
@@ -205,10 +207,6 @@ class Interpolate:
     @property
     def row(self) -> Method:
         return METHODS[self.method]
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        return dict(self.parameters)
 
     @property
     def covariates(self) -> tuple[str, ...]:
@@ -273,7 +271,7 @@ class InterpolateInTime:
 
 
 @dataclass(frozen=True)
-class Merge:
+class Merge(_Parameterised):
     """One value per cell from several sources of the same topology."""
 
     function: str
@@ -283,10 +281,6 @@ class Merge:
     @property
     def row(self) -> MergeRow:
         return MERGES[self.function]
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        return dict(self.parameters)
 
     def content(self) -> object:
         known = ("merge", self.function, self.parameters) if self.parameters else ("merge", self.function)
@@ -379,6 +373,10 @@ class Perspective:
         if not isinstance(self.topology.space, SeriesAxis):
             raise TypeError(f"the values of {self.operator.describe()} lie at no stations")
         return self.topology.space
+
+    @property
+    def is_at_stations(self) -> bool:
+        return isinstance(self.topology.space, SeriesAxis)
 
     @property
     def series(self) -> tuple[Series, ...]:

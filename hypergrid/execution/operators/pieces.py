@@ -22,6 +22,7 @@ from hypergrid.execution.operators.stations import FIRST, aggregate_readings, ag
 from hypergrid.perspective import Aggregate, Base, InterpolateInTime, Perspective
 from hypergrid.perspective.build.restrict import find_lengths_ns
 from hypergrid.perspective.sources.archive_source import ArchiveSource
+from hypergrid.perspective.sources.series_selection import take_series
 from hypergrid.topology import Bins, Instants, Periodic, Regular, SeriesAxis, TimeCells
 
 WHOLE_READINGS: Final = 2**21
@@ -171,19 +172,16 @@ class PiecewiseAggregate:
                 used = self.use(new_readings)
                 if len(used):
                     waiting.append(used)
-                complete = self._count_complete(chosen, done, until_ns)
+                # A cell is complete once all readings before its end are read, a periodic one only with the last piece.
+                complete = done
+                if not isinstance(self.target, Periodic):
+                    complete += int(np.searchsorted(self._cell_ends(chosen[done:]), until_ns, side="right"))
                 if complete > done:
                     yield from self._compute_batches(waiting, series, chosen, slice(done, complete))
                     done = complete
                     waiting = [] if done == len(chosen) else self._select_later(waiting, int(chosen[done]))
         if done < len(chosen):
             yield from self._compute_batches(waiting, series, chosen, slice(done, len(chosen)))
-
-    def _count_complete(self, chosen: NDArray[np.intp], done: int, until_ns: int) -> int:
-        """Count the chosen cells that are complete once all readings before an instant are read."""
-        if isinstance(self.target, Periodic):
-            return done
-        return done + int(np.searchsorted(self._cell_ends(chosen[done:]), until_ns, side="right"))
 
     def _cell_ends(self, cells: NDArray[np.intp]) -> NDArray[np.int64]:
         target = self.target
@@ -207,7 +205,7 @@ class PiecewiseAggregate:
         for first, stop in zip(edges[:-1], edges[1:], strict=True):
             series_batch = series[first:stop]
             readings = _select_readings(waiting, series_batch, self.axis)
-            axis = _select_series(self.axis, series_batch)
+            axis = take_series(self.axis, series_batch)
             self.intervals.add(readings, np.intersect1d(chosen[rows], self.new_cells))
             yield rows, series_batch, self._aggregate(readings, axis, chosen[rows])
 
@@ -252,13 +250,3 @@ def _select_readings(waiting: list[Readings], series_batch: NDArray[np.intp], ax
         index = np.searchsorted(series_batch, chosen.index).astype(np.int32)
         parts.append(replace(chosen, series=own, index=index, tests=None))
     return concatenate(parts).sort_rows() if parts else Readings.empty(own)
-
-
-def _select_series(axis: SeriesAxis, series_batch: NDArray[np.intp]) -> SeriesAxis:
-    return replace(
-        axis,
-        series=tuple(axis.series[number] for number in series_batch.tolist()),
-        x=axis.x[series_batch],
-        y=axis.y[series_batch],
-        elevation_m=axis.elevation_m[series_batch],
-    )

@@ -167,7 +167,6 @@ def _find_ranges(
 def _find_step_ranges(
     readings: Readings, target: Regular, series: int, chosen: NDArray[np.intp]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the ranges of readings in regular cells."""
     # All boundaries are multiples of one unit from the origin, so a reading is a small whole number within its series,
     # and one search finds all ranges of all series.
     unit = math.gcd(target.step, target.length)

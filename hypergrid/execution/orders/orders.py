@@ -91,11 +91,9 @@ class CellOrder(Protocol):
 
     def next_cells(self, count: int) -> NDArray[np.intp]:
         """Return up to `count` cells that were not served before; none once all are."""
-        ...
 
     def add_values(self, cells: NDArray[np.intp], values: NDArray[np.float64]) -> None:
         """Add the values of served cells, shape (time cells, cells), before more are requested."""
-        ...
 
 
 class FixedOrder:

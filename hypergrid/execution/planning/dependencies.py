@@ -26,7 +26,6 @@ from hypergrid.topology import (
     Cover,
     Instants,
     Periodic,
-    SeriesAxis,
     TimeAxis,
     TimeCells,
     blocks_of,
@@ -300,16 +299,17 @@ class Buffers:
         """
         self._last = {token: last_boxes for token, last_boxes in last.items() if token in worth}
         self._buffers = {token: Buffer() for token in self._last}
-        self._at_stations = {item.token for item in surface.list_chain() if isinstance(item.topology.space, SeriesAxis)}
+        self._at_stations = {item.token for item in surface.list_chain() if item.is_at_stations}
         self.peak = 0
         """Maximum number of cells held after any box."""
 
     def has_buffer(self, node: Perspective) -> bool:
         return node.token in self._buffers
 
-    def get_cells(self, node: Perspective, places: NDArray[np.intp], times: Times, compute: Compute) -> Cells:
-        buffer = self._buffers.get(node.token)
-        return compute(times) if buffer is None else buffer.get_cells(places, times, compute)
+    def get_cells(self, node: Perspective, places: NDArray[np.intp], times: Times | None, compute: Compute) -> Cells:
+        """Return some time cells, or all, of a perspective that has a buffer."""
+        wanted = np.arange(node.topology.time.count) if times is None else times
+        return self._buffers[node.token].get_cells(places, wanted, compute)
 
     def evict_box(self, box: int, *, last_places: bool) -> None:
         """Evict what no later box in time needs; each block of places restarts at 0."""

@@ -19,6 +19,7 @@ from hypergrid.core.times import SECOND_NS, format_duration, format_instant
 from hypergrid.core.units import KNOWN_VARIABLES, to_cf
 from hypergrid.core.version import VERSION
 from hypergrid.execution.diagnostics import coverage_of, note_all_missing
+from hypergrid.execution.operators.cells import Cells
 from hypergrid.execution.planning.explain import round_length_ns
 from hypergrid.execution.running.run import Outcome
 from hypergrid.interpolation import Variogram
@@ -80,15 +81,9 @@ def to_dataset(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
     """
     shape, dims = surface.topology.shape, list_dims(surface)
     flat = outcome.value.shape
-    arrays: dict[str, NDArray[Any]] = {"value": outcome.value}
-    if outcome.count is not None:
-        arrays["count"] = np.broadcast_to(outcome.count.astype(np.int32), flat)
-    if outcome.possible is not None and np.any(outcome.possible > 0):
-        arrays["count_possible"] = np.broadcast_to(outcome.possible.astype(np.int32), flat)
-    if outcome.variance is not None:
-        arrays["variance"] = outcome.variance
-    if outcome.variance_low is not None:
-        arrays["variance_low"] = outcome.variance_low
+    arrays = list_arrays(outcome)
+    for name in arrays.keys() & {"count", "count_possible"}:
+        arrays[name] = np.broadcast_to(arrays[name].astype(np.int32), flat)
     attributes = make_attributes(surface, outcome.correlation)
     data: dict[str, Any] = {name: (dims, array.reshape(shape), attributes[name]) for name, array in arrays.items()}
     if outcome.extrapolated is not None:
@@ -98,6 +93,16 @@ def to_dataset(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
     if isinstance(surface.topology.space, Points) and surface.topology.space.z is None:
         about["featureType"] = "timeSeries"
     return xr.Dataset(data, make_coords(surface), about)
+
+
+def list_arrays(part: Outcome | Cells) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a surface or block by the names of their result variables, without those not known."""
+    possible = None if part.possible is None or not np.any(part.possible > 0) else part.possible
+    named = {
+        "value": part.value, "count": part.count, "count_possible": possible, "variance": part.variance,
+        "variance_low": part.variance_low,
+    }  # fmt: skip
+    return {name: array for name, array in named.items() if array is not None}
 
 
 def list_dims(surface: Perspective) -> tuple[str, ...]:
@@ -223,21 +228,15 @@ def _space_coords(space: Space) -> dict[str, Any]:
 def _value_attributes(surface: Perspective) -> dict[str, Any]:
     attributes: dict[str, Any] = {"units": to_cf(surface.unit), **value_names(surface)}
     value_steps = _list_value_steps(surface)
-    methods = [text for item in value_steps if (text := _cell_method(item))]
-    if methods:
-        # Branches of a recipe may share methods.
-        attributes["cell_methods"] = " ".join(dict.fromkeys(methods))
-    others = [
-        _describe_aggregate(item)
-        for item in value_steps
-        if isinstance(item.operator, Aggregate) and not _has_method(item)
-    ]
-    if others:
-        attributes["comment"] = "; ".join(dict.fromkeys(others))
-    for item in value_steps:
-        if isinstance(item.operator, Aggregate):
-            given = format_parameters(item, item.operator)
-            attributes |= {f"{item.operator.function}_{name}": value for name, value in given.items()}
+    aggregates = [item for item in value_steps if isinstance(item.operator, Aggregate)]
+    others = [_describe_aggregate(item) for item in aggregates if not item.aggregate.row.cell_method]
+    # Branches of a recipe may share methods.
+    methods = " ".join(dict.fromkeys(filter(None, map(_cell_method, value_steps))))
+    texts = {"cell_methods": methods, "comment": "; ".join(dict.fromkeys(others))}
+    attributes |= {name: text for name, text in texts.items() if text}
+    for item in aggregates:
+        given = format_parameters(item, item.aggregate)
+        attributes |= {f"{item.aggregate.function}_{name}": value for name, value in given.items()}
     normals = [_describe_reference(item.source) for item in surface.list_chain() if isinstance(item.operator, Recur)]
     if normals:
         attributes["reference"] = "; ".join(dict.fromkeys(normals))
@@ -268,10 +267,6 @@ def _describe_aggregate(item: Perspective) -> str:
     return f"{over} ({words})" if words else over
 
 
-def _has_method(item: Perspective) -> bool:
-    return isinstance(item.operator, Aggregate) and bool(item.operator.row.cell_method)
-
-
 def _cell_method(item: Perspective) -> str:
     """Return the CF cell method of a step; empty if it has none."""
     operator = item.operator
@@ -279,7 +274,7 @@ def _cell_method(item: Perspective) -> str:
         return f"time: point (comment: {operator.method})"
     if isinstance(operator, Interpolate):
         return _describe_support(operator, item.topology.space)
-    if not isinstance(operator, Aggregate) or not _has_method(item):
+    if not isinstance(operator, Aggregate) or not operator.row.cell_method:
         return ""
     return format_cell_methods(
         operator.dimensions, operator.row.cell_method, item.topology.time, remark=_describe_weights(item, operator)

@@ -121,6 +121,8 @@ class Evaluator:
         self._fields: dict[str, tuple[Field, Metres, int]] = {}
         self._field_cache = FieldCache()
         self._unused = UnusedReadings()
+        self.left_out = self._unused.counts
+        """Readings that were read but not used, counted by reason."""
         self.diagnostics = RunDiagnostics()
         """Notes and other diagnostics of the run."""
         self.correlation = ""
@@ -128,11 +130,6 @@ class Evaluator:
         self._errors: dict[str, MeanErrors] = {}
         self._passed_tokens: set[str] = set()
         self.reads_in_pieces, self.reads_once = True, reads_once
-
-    @property
-    def left_out(self) -> dict[str, int]:
-        """Readings that were read but not used, counted by reason."""
-        return self._unused.counts
 
     def hold(self, node: Perspective, cells: Cells) -> None:
         """Cache all cells of a materialised perspective; nothing below it is computed again."""
@@ -197,13 +194,10 @@ class Evaluator:
             return self._station_cells(node, times).select_places(cells)
         if node.token in self._grid_cells:
             return self._grid_cells[node.token].select_places(cells).select_times(times)
-        if self._buffers is None:
+        if self._buffers is None or not self._buffers.has_buffer(node):
             return self._measure_on_grid(node, cells, times, out)
-        if times is None and not self._buffers.has_buffer(node):
-            return self._measure_on_grid(node, cells, None, out)
-        wanted = np.arange(node.topology.time.count) if times is None else times
         return self._buffers.get_cells(
-            node, cells, wanted, lambda missing: self._measure_on_grid(node, cells, missing, None)
+            node, cells, times, lambda missing: self._measure_on_grid(node, cells, missing, None)
         )
 
     def _measure_on_grid(
@@ -246,11 +240,10 @@ class Evaluator:
     def _station_cells(self, node: Perspective, times: Times | None) -> Cells:
         if not self._is_pulled(node):
             return self._cached_stations(node) if times is None else self._cached_slices(node, times)
-        if self._buffers is None:
+        if self._buffers is None or not self._buffers.has_buffer(node):
             return self._compute_stations(node, times)
         places = np.arange(node.topology.space.count)
-        wanted = np.arange(node.topology.time.count) if times is None else times
-        return self._buffers.get_cells(node, places, wanted, lambda missing: self._compute_stations(node, missing))
+        return self._buffers.get_cells(node, places, times, lambda missing: self._compute_stations(node, missing))
 
     def _cached_stations(self, node: Perspective) -> Cells:
         if node.token not in self._station_cache:

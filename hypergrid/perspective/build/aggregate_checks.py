@@ -13,7 +13,7 @@ from hypergrid.core.units import is_amount
 from hypergrid.perspective.build.restrict import are_instants
 from hypergrid.perspective.functions.aggregates import AggregateRow
 from hypergrid.perspective.sources.array_source import has_intervals
-from hypergrid.perspective.tree import Aggregate, Base, Call, Convert, InterpolateInTime, Perspective, Recur
+from hypergrid.perspective.tree import Aggregate, Base, Convert, InterpolateInTime, Perspective, Recur
 from hypergrid.topology import Bins, Instants, Regular, SeriesAxis, TimeAxis
 from hypergrid.topology.axes import AGREEMENT
 
@@ -111,8 +111,7 @@ def check_window_coverage(time: TimeAxis, node: Perspective, min_coverage: float
 def _holds_enough(time: Regular, source: "_ValueExtent", interval_ns: int, min_coverage: float) -> bool:
     """Return whether some cell can reach the coverage with values at this interval."""
     # The content of a cell grows with its start until the cell lies within the source, then shrinks. The maximum is at
-    # a
-    # cell next to one of the two turning points, so the others, up to 10^13, need not be listed.
+    # a cell next to one of the two turning points, so the others, up to 10^13, need not be listed.
     turns = (source.start_ns - time.origin, source.stop_ns - time.length - time.origin)
     near = np.array([turn // time.step + more for turn in turns for more in (0, 1)], dtype=np.int64)
     starts = time.origin + np.clip(near, 0, time.count - 1) * time.step
@@ -156,12 +155,12 @@ def _find_extent(node: Perspective) -> _ValueExtent | None:
 
 def explain_unknown_coverage(node: Perspective) -> str:
     """Explain why an aggregate cannot check `min_coverage`; empty if it can."""
-    operator, source = node.operator, node.sources[0] if node.sources else None
-    if not isinstance(operator, Aggregate) or source is None or "time" not in operator.dimensions:
+    operator = node.operator
+    if not isinstance(operator, Aggregate) or "time" not in operator.dimensions:
         return ""
-    space, of_array = source.topology.space, isinstance(source.topology.time, Instants)
+    source, of_array = node.source, isinstance(node.source.topology.time, Instants)
     asked = " is not asked" if operator.min_coverage else ""
-    if of_array and isinstance(space, SeriesAxis) and not any(item.interval_s > 0 for item in space.series):
+    if of_array and source.is_at_stations and not any(item.interval_s > 0 for item in source.series):
         return (
             (
                 f"coverage is not known, and min_coverage={operator.min_coverage:g}{asked}: the instants of the array "
@@ -184,15 +183,15 @@ def explain_unknown_coverage(node: Perspective) -> str:
 
 def describe_odd_cells(node: Perspective) -> str:
     """Explain that cells do not contain whole numbers of intervals; empty if they do."""
-    operator, time, source = node.operator, node.topology.time, node.sources[0] if node.sources else None
-    if not isinstance(operator, Aggregate) or source is None or "time" not in operator.dimensions:
+    operator, time = node.operator, node.topology.time
+    if not isinstance(operator, Aggregate) or "time" not in operator.dimensions:
         return ""
-    space = source.topology.space
-    counts_intervals = source.holds_readings or has_intervals(source.topology.time, space)
+    source = node.source
+    counts_intervals = source.holds_readings or has_intervals(source.topology.time, source.topology.space)
     # A single cell spans the available data and is not laid out by a length.
-    if not isinstance(time, Regular) or time.count == 1 or not isinstance(space, SeriesAxis) or not counts_intervals:
+    if not isinstance(time, Regular) or time.count == 1 or not counts_intervals:
         return ""
-    lengths_ns = [round(series.interval_s * SECOND_NS) for series in space.series]
+    lengths_ns = [round(series.interval_s * SECOND_NS) for series in source.series]
     odd = [length for length in lengths_ns if 0 < length < time.length and time.length % length]
     if not odd:
         return ""
@@ -217,11 +216,7 @@ def find_longest_interval_ns(node: Perspective) -> int:
     time = node.topology.time
     if node.holds_readings:
         return round(max((series.interval_s for series in node.series), default=0.0) * SECOND_NS)
-    if isinstance(time, Regular):
-        return time.step
-    if isinstance(time, Bins):
-        return int(time.lengths.max())
-    return round(np.median(np.diff(time.times_ns))) if isinstance(time, Instants) and time.count > 1 else 0
+    return int(time.lengths.max()) if isinstance(time, Bins) else _find_step_ns(time)
 
 
 def find_declared(row: AggregateRow, node: Perspective, given: Mapping[str, Any]) -> dict[str, float]:
@@ -243,13 +238,12 @@ def _find_factor(node: Perspective) -> float:
     """Return the factor a step applies to values; NaN for any other effect."""
     if not isinstance(node.operator, Convert):
         return math.nan
-    factors = [1.0 if call.name == "valid_range" else _find_call_factor(call) for call in node.operator.calls]
-    return math.prod(factors)
-
-
-def _find_call_factor(call: Call) -> float:
-    is_multiple = call.name == "scale" and call.arguments["offset"] == 0
-    return float(call.arguments["factor"]) if is_multiple else math.nan
+    factor = 1.0
+    for call in node.operator.calls:
+        if call.name != "valid_range":
+            is_multiple = call.name == "scale" and call.arguments["offset"] == 0
+            factor *= call.arguments["factor"] if is_multiple else math.nan
+    return factor
 
 
 def refuse_directions(what: str, node: Perspective, *, instead: str = "") -> None:

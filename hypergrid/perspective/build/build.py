@@ -206,7 +206,8 @@ class _SurfaceBuilder:
                     # A merge also depends on the steps before it; its sources are cached individually.
                     bounds = is_bounded and self.window is not None
                     # Perspectives hash by identity; equal preceding steps share one object through the cache.
-                    key = ("step", node, label, format_step(step), whole, bounds, looks_back, *self.settings)
+                    settings = (self.window, self.variance, self.memory)
+                    key = ("step", node, label, format_step(step), whole, bounds, looks_back, *settings)
                     node = make() if step.op == "merge" else self.known.per_snapshot(key, make)
                 if step.op == "merge" and not (bounded and self.window):
                     # After a merge "all" means the common time of its sources.
@@ -242,11 +243,6 @@ class _SurfaceBuilder:
         # Use the positions at the requested cells, even if more is read and then clipped.
         topology = Topology(time, self.known.intern(source.series_axis(inside or window)))
         return Perspective((), topology, Base(source, window, question.accept_flags), source.variable.unit)
-
-    @property
-    def settings(self) -> tuple[Window | None, bool, Memory]:
-        """Everything besides the previous steps that a step depends on."""
-        return self.window, self.variance, self.memory
 
     def build_step(
         self, step: Step, node: Perspective, whole: Window, before: QuerySpec, *, bounded: bool, narrow: bool
@@ -391,9 +387,7 @@ def _bind_parameters(step: Step, row: AggregateRow, node: Perspective) -> tuple[
     params = dict(step.params)
     coverage = params.pop("min_coverage", None)
     names = [parameter.name for parameter in row.parameters]
-    for name in params:
-        if name not in names:
-            raise NotFound.among(kind=f"parameter of {step.name}", given=name, existing=[*names, "min_coverage"])
+    NotFound.refuse_unknown(f"parameter of {step.name}", params, [*names, "min_coverage"])
     return coverage, bind(step.name, row.parameters, params, variable_unit=node.unit)
 
 
@@ -420,9 +414,8 @@ def _coarsen_space(along: Mapping[str, Any], space: Space, *, variable: Perspect
             )
         return _make_zone_cells(ZoneCells(zones(along["zones"]), space))
     axes = {axis.name: axis for axis in space.axes}
+    NotFound.refuse_unknown("dimension of this grid", along, axes)
     for name, spec in along.items():
-        if name not in axes:
-            raise NotFound.among(kind="dimension of this grid", given=name, existing=axes)
         axes[name] = make_space_cells(name, spec, axes[name])
     return space.replace_axes(list(axes.values()))
 
@@ -496,9 +489,7 @@ def _interpolation(
         )
     refuse_moved(stations)
     given_grid = dict(step.cells)
-    for key in given_grid:
-        if key not in GRID_KEYS:
-            raise NotFound.among(kind="key of a grid", given=key, existing=GRID_KEYS)
+    NotFound.refuse_unknown("key of a grid", given_grid, GRID_KEYS)
     if "step" not in given_grid:
         raise InvalidQuery(f"a grid needs a step, such as '1arcsec'; got {given_grid}")
     cells = cells_from_json(given_grid)
@@ -592,8 +583,7 @@ def _clip(question: QuerySpec, perspective: Perspective, window: Window | None) 
             raise InvalidQuery(
                 f"a clip of {name!r} needs the cells of a grid, and this surface is at points; leave points out"
             )
-        if name not in axes:
-            raise NotFound.among(kind="dimension of this surface to clip", given=name, existing=[*axes, "time"])
+        NotFound.refuse_unknown("dimension of this surface to clip", [name], [*axes, "time"])
         axis = axes[name]
         low, high = quanta(start, axis.quantum, name), quanta(stop, axis.quantum, name)
         if high <= low:

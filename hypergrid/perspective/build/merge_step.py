@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -30,9 +30,6 @@ from hypergrid.topology import (
 )
 from hypergrid.topology.axes import PER_UNIT
 
-NONE: Final[frozenset[int]] = frozenset()
-NOTHING: Final[Mapping[str, Any]] = {}
-
 
 def check_sources(name: str, others: int) -> None:
     """Refuse a merge with the wrong number of sources.
@@ -53,7 +50,7 @@ def check_sources(name: str, others: int) -> None:
 
 
 def merge(
-    name: str, sources: tuple[Perspective, ...], *, normal: frozenset[int] = NONE, given: Mapping[str, Any] = NOTHING
+    name: str, sources: tuple[Perspective, ...], *, normal: frozenset[int], given: Mapping[str, Any]
 ) -> Perspective:
     """Merge perspectives, each narrowed to the common time cells.
 

@@ -70,13 +70,8 @@ def narrow_source(node: Perspective) -> Perspective:
 
 
 def _cut_topology(topology: Topology, time: slice, space: tuple[slice, ...]) -> Topology:
-    parts = [axis.part(*_parse_ends(s, axis.count)) for axis, s in zip(axes_of(topology.space), space, strict=True)]
-    return Topology(topology.time.part(*_parse_ends(time, topology.time.count)), replace_axes(topology.space, parts))
-
-
-def _parse_ends(part: slice, count: int) -> tuple[int, int]:
-    first, stop, _ = part.indices(count)
-    return first, stop
+    parts = [axis.part(*s.indices(axis.count)[:2]) for axis, s in zip(axes_of(topology.space), space, strict=True)]
+    return Topology(topology.time.part(*time.indices(topology.time.count)[:2]), replace_axes(topology.space, parts))
 
 
 def _restrict_below(

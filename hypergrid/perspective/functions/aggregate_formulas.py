@@ -190,14 +190,12 @@ def median(members: RaggedCells, _given: Given) -> Floats:
 
 def eastward(values: Floats, _for_days: Floats | None, _given: Given) -> Floats:
     """Return the sine of directions [degree]."""
-    east: Floats = np.sin(np.radians(values))
-    return east
+    return np.asarray(np.sin(np.radians(values)))
 
 
 def northward(values: Floats, _for_days: Floats | None, _given: Given) -> Floats:
     """Return the cosine of directions [degree]."""
-    north: Floats = np.cos(np.radians(values))
-    return north
+    return np.asarray(np.cos(np.radians(values)))
 
 
 def direction(states: States, count: Counts, _given: Given) -> Floats:
@@ -249,11 +247,6 @@ def slope(states: States, count: Counts, given: Given) -> Floats:
     _, _, squares, products = states
     known = (count > 2) & (squares > count * _SAME_TIME_DAYS**2)
     return np.where(known, products / np.where(known, squares, 1.0), np.nan) * DAYS_IN[given["per"]]
-
-
-def difference_unit(unit: str) -> str:
-    """Return the unit of a difference of values; for degC it is not degC."""
-    return difference_of(unit)
 
 
 def _plain_difference(unit: str) -> str:
