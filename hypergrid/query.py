@@ -31,7 +31,7 @@ from hypergrid.execution import (
     to_dataset,
 )
 from hypergrid.execution.running.result_cache import RESULT_CACHE
-from hypergrid.perspective import Base, QuerySpec, Surface, build, question_from_json
+from hypergrid.perspective import QuerySpec, Surface, build, question_from_json
 from hypergrid.perspective.build.data_sources import ARRAY, PlanMemo, SourceLookup, pin_snapshot
 from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.perspective.sources.array_source import array_source
@@ -58,7 +58,6 @@ class Query(Fluent):
     lookup: SourceLookup
 
     def __repr__(self) -> str:
-        """Return the variable and the steps in one line; `explain()` has the details."""
         return f"Query({self.question.summary})"
 
     def surface(self) -> Surface:
@@ -72,9 +71,7 @@ class Query(Fluent):
 
     def archives(self) -> tuple[Archive, ...]:
         """Return the archives that the query reads, one per snapshot."""
-        sources = [
-            item.operator.source for item in self.surface().perspective.list_bases() if isinstance(item.operator, Base)
-        ]
+        sources = [base.source for base in self.surface().perspective.bases]
         read = {source.archive.snapshot: source.archive for source in sources if isinstance(source, ArchiveSource)}
         return tuple(read.values())
 
@@ -191,7 +188,6 @@ class Query(Fluent):
             The query cannot be answered; nothing was written.
         TooLarge
             Not even the smallest block fits into the memory budget.
-            Not even the smallest block fits in the memory that is allowed.
         """
         target = as_path(path, label="to_zarr", what="the folder of the store")
         # Before planning, so that an unusable path fails at once.
@@ -287,7 +283,6 @@ class OpenArchive:
         self._archive = archive
 
     def __repr__(self) -> str:
-        """Return the network's name, the number of stations and variables, and the snapshot."""
         held = f"{len(self.stations)} stations, {len(self.variables)} variables ({', '.join(self.variables)})"
         as_of = "" if self.as_of is None else f" as of {self.as_of}"
         return f"OpenArchive({self.name}: {held}, snapshot {self.snapshot}{as_of})"

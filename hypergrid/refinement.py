@@ -20,7 +20,6 @@ class Refinement:
     picture: ProgressivePicture
 
     def __repr__(self) -> str:
-        """Return the query and the number of computed cells."""
         return f"Refinement({self.question.summary}: {self.cells:,} of {self.total:,} cells)"
 
     @property

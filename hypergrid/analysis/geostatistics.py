@@ -23,7 +23,6 @@ from hypergrid.interpolation.variograms.empirical import Binning
 from hypergrid.interpolation.variograms.fit import VariogramFit, fit_groups
 from hypergrid.interpolation.variograms.fit import fit_variogram as fit
 from hypergrid.interpolation.variograms.variogram import Anisotropy
-from hypergrid.perspective import Base
 from hypergrid.perspective.build.uncertainty_spec import parse_memory
 from hypergrid.query import Query, base
 from hypergrid.topology import Metres, SeriesAxis
@@ -145,8 +144,7 @@ def fit_variogram_by_group(
     NotFound, InvalidQuery, InvalidUnit
         As for `fit_variogram`; also an unknown grouping, or labels that do not match the slices.
     """
-    if isinstance(by, str) and by not in GROUPS:
-        raise NotFound.among(kind="way to group slices", given=by, existing=GROUPS)
+    NotFound.refuse_unknown("way to group slices", [by] if isinstance(by, str) else [], GROUPS)
     chosen = _fit_options(options)
     samples, times = _read_samples(data)
     groups = _label_groups(times, by) if isinstance(by, str) else np.asarray(by)
@@ -164,9 +162,7 @@ def _label_groups(times: NDArray[np.datetime64], by: str) -> NDArray[Any]:
 
 def _fit_options(given: Mapping[str, object]) -> dict[str, Any]:
     """Convert options to those of `interpolation.variograms.fit.fit_variogram`."""
-    for name in given:
-        if name not in FIT_OPTIONS:
-            raise NotFound.among(kind="option of fit_variogram", given=name, existing=FIT_OPTIONS)
+    NotFound.refuse_unknown("option of fit_variogram", given, FIT_OPTIONS)
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     of_bins: dict[str, object] = {
         name: chosen.pop(name) for name in ("cutoff_m", "bins", "anisotropy") if name in chosen
@@ -251,15 +247,15 @@ def _add_layers(samples: Samples, data: Query | xr.DataArray, method: str, param
     if not names:
         return samples
     perspective = at_stations(data if isinstance(data, Query) else base(data)).surface().perspective
-    axis, operator = perspective.topology.space, perspective.list_bases()[0].operator
-    if not isinstance(axis, SeriesAxis) or not isinstance(operator, Base):
+    axis, source = perspective.topology.space, perspective.bases[0].source
+    if not isinstance(axis, SeriesAxis):
         return samples
     places = np.stack([axis.x, axis.y], axis=1)
     placed: NDArray[np.bool_] = np.asarray(np.isfinite(samples.positions_m).all(axis=1))
     covariates: dict[str, Floats] = {}
     for name in names:
         covariates[name] = np.full(axis.count, np.nan)
-        covariates[name][placed] = operator.source.layer(name).sample(places[placed])
+        covariates[name][placed] = source.layer(name).sample(places[placed])
         placed = placed & np.isfinite(covariates[name])
     positions = np.where(placed[:, None], samples.positions_m, np.nan)
     return replace(samples, positions_m=positions, covariates=covariates)

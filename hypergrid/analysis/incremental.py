@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,6 @@ from hypergrid.perspective import Base, Interpolate, Perspective, QuerySpec, Rec
 from hypergrid.perspective.build.data_sources import SourceLookup
 from hypergrid.perspective.build.restrict import restrict
 from hypergrid.perspective.build.uncertainty_spec import split_aggregates
-from hypergrid.perspective.spec.query_spec import Step
 from hypergrid.query import Query
 from hypergrid.rewrite.rules import push_clip
 from hypergrid.topology import Bins, Periodic, Regular, sum_per_cell
@@ -87,7 +87,6 @@ class Growing:
         self._recompute()
 
     def __repr__(self) -> str:
-        """Return the query and the snapshot that its surface is of."""
         return f"Growing({self._query.question.summary}, snapshot {self.snapshot})"
 
     @property
@@ -147,7 +146,9 @@ class Growing:
         self._rows = _SurfaceRows(self._node.topology.space.count)
         self._rows.move_rows(0, self._node.topology.time.count, 0)
         self._rows.put_rows(0, outcome)
-        self._diagnostics = _SurfaceRows.strip_rows(outcome)
+        # Without the arrays, which the rows hold.
+        bare: dict[str, Any] = {**dict.fromkeys(_ARRAYS), "value": np.empty((0, 0))}
+        self._diagnostics = replace(outcome, **bare)
 
     def _allowed_memory(self) -> int:
         return free_bytes() // 2 if self._allowed_bytes is None else self._allowed_bytes
@@ -157,6 +158,10 @@ class Growing:
         plan = make_plan(Surface(node), allowed_bytes=allowed)
         plan.check(allowed)
         return list(run(plan, watched=False))[-1].outcome
+
+
+_ARRAYS: Final = ("value", "count", "possible", "variance", "variance_low")
+"""Arrays of an outcome."""
 
 
 class _SurfaceRows:
@@ -178,37 +183,21 @@ class _SurfaceRows:
                 self._arrays[name] = made
 
     def put_rows(self, first: int, outcome: Outcome) -> None:
-        parts = {
-            "value": outcome.value, "count": outcome.count, "possible": outcome.possible,
-            "variance": outcome.variance, "variance_low": outcome.variance_low,
-        }  # fmt: skip
-        for name, part in parts.items():
+        for name in _ARRAYS:
+            part = getattr(outcome, name)
             if part is None:
                 continue
             held = self._arrays.get(name)
             if held is None:
                 held = _allocate_rows(part, max(self._rows, round(self._rows * SPARE_FACTOR)))
             elif held.shape[1] < part.shape[1]:
-                wide = np.empty((len(held), part.shape[1]), dtype=held.dtype)
-                wide[:] = held
-                held = wide
+                held = np.broadcast_to(held, (len(held), part.shape[1])).copy()
             held[first : first + len(outcome.value)] = part
             self._arrays[name] = held
 
     def make_outcome(self, diagnostics: Outcome, rows: int) -> Outcome:
-        """Return the surface as one outcome with its diagnostics."""
-        held = {name: array[:rows] for name, array in self._arrays.items()}
-        return replace(
-            diagnostics, value=held["value"], count=held.get("count"), possible=held.get("possible"),
-            variance=held.get("variance"), variance_low=held.get("variance_low"),
-        )  # fmt: skip
-
-    @staticmethod
-    def strip_rows(outcome: Outcome) -> Outcome:
-        """Return the diagnostics of an outcome, without its rows."""
-        return replace(
-            outcome, value=np.empty((0, 0)), count=None, possible=None, variance=None, variance_low=None
-        )  # fmt: skip
+        held: dict[str, Any] = {name: array[:rows] for name, array in self._arrays.items()}
+        return replace(diagnostics, **held)
 
 
 def _allocate_rows(like: NDArray[Any], rows: int) -> NDArray[Any]:
@@ -219,19 +208,12 @@ def _allocate_rows(like: NDArray[Any], rows: int) -> NDArray[Any]:
 
 
 def clip_query(query: Query) -> Perspective:
-    """Return the chain of a query, restricted to the cells of its clip."""
     return push_clip(query.surface())[0].perspective
 
 
 def _move_to_snapshot(question: QuerySpec, old: str, new: str) -> QuerySpec:
-    """Move a query to another snapshot, including merged queries of the same one."""
-    steps = tuple(_move_step(step, old, new) for step in question.steps)
+    steps = tuple(step.change_others(partial(_move_to_snapshot, old=old, new=new)) for step in question.steps)
     return replace(question, steps=steps, snapshot=new if question.snapshot in (None, old) else question.snapshot)
-
-
-def _move_step(step: Step, old: str, new: str) -> Step:
-    others = tuple(_move_to_snapshot(other, old, new) for other in step.others)
-    return replace(step, others=others) if others else step
 
 
 def _read_changes(archive: Archive, since: str) -> Changes | None:
@@ -277,7 +259,7 @@ def needs_all_slices(node: Perspective) -> bool:
     """Return whether a variance estimates its temporal correlation from all slices, as none was given."""
     below, aggregates = split_aggregates(node)
     operator = below.operator
-    over_time = any("time" in item.operator.dimensions for item in aggregates)  # type: ignore[union-attr]
+    over_time = any("time" in item.aggregate.dimensions for item in aggregates)
     is_asked = (
         isinstance(operator, Interpolate) and operator.variance and not isinstance(operator.error_correlation, float)
     )

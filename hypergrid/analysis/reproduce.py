@@ -230,7 +230,6 @@ def _read_document(name: str, old: xr.Dataset, archive: OpenArchive) -> dict[str
 
 
 def _find_expired(document: Mapping[str, Any], archive: OpenArchive) -> frozenset[str]:
-    """Return the snapshots in a query that have expired."""
     gone = set()
     for snapshot in {*_list_snapshots(document)}:
         try:

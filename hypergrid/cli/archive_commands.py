@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from hypergrid.archive import DEFAULT_RETENTION, Archive, Change, compare_snapshots, diff_from_log
-from hypergrid.cli.console import show_json, show_message, show_stages, show_table
+from hypergrid.cli.console import show_json, show_message, show_rows, show_stages, show_table
 from hypergrid.cli.options import (
     ArchiveOption,
     ArchivePlace,
@@ -60,7 +60,13 @@ def snapshots(
         if exact:
             raise InvalidQuery("--exact goes with --diff OLDER NEWER, the snapshots that are to be compared")
         opened = Archive.open(folder)
-        _show_snapshots(opened, as_json=as_json)
+        cited_by = opened.cited_by
+        listed = [
+            (s.id, format_instant(s.time_ns), s.message, s.id in cited_by, cited_by.get(s.id, ""))
+            for s in opened.snapshots
+        ]
+        columns = ("snapshot", "committed", "what", "cited", "by")
+        show_rows(f"Snapshots of {opened.name}", columns, listed, as_json=as_json)
         return
     with show_stages(quiet=as_json) as on_progress:
         older, newer = (Archive.open(folder, snapshot=snapshot_id) for snapshot_id in diff)
@@ -70,30 +76,17 @@ def snapshots(
     if as_json:
         show_json([_change_json(change) for change in changes])
         return
-    columns = ("variable", "how", "readings", "series", "slices")
     rows = [
         (
             c.variable,
             c.kind,
-            _format_count(c),
+            "not told" if c.readings is None else c.readings,
             _format_list(c.series, _format_series),
             _format_list(c.runs, _format_span),
         )
         for c in changes
     ]
-    show_table(f"From {diff[0]} to {diff[1]}", columns, rows)
-
-
-def _show_snapshots(opened: Archive, *, as_json: bool) -> None:
-    cited_by = opened.cited_by
-    rows = [
-        (s.id, format_instant(s.time_ns), s.message, s.id in cited_by, cited_by.get(s.id, "")) for s in opened.snapshots
-    ]
-    columns = ("snapshot", "committed", "what", "cited", "by")
-    if as_json:
-        show_json([dict(zip(columns, row, strict=True)) for row in rows])
-    else:
-        show_table(f"Snapshots of {opened.name}", columns, rows)
+    show_table(f"From {diff[0]} to {diff[1]}", ("variable", "how", "readings", "series", "slices"), rows)
 
 
 def _change_json(change: Change) -> dict[str, Any]:
@@ -107,10 +100,6 @@ def _change_json(change: Change) -> dict[str, Any]:
             for series_change in change.series
         ],
     }
-
-
-def _format_count(change: Change) -> object:
-    return "not told" if change.readings is None else change.readings
 
 
 def _format_series(series: Series) -> str:
@@ -172,12 +161,8 @@ def parse_window(start: str | None, stop: str | None) -> Window | None:
     """Parse --from and --to into a window; None if neither is given."""
     if start is None and stop is None:
         return None
-    first, last = (FIRST_INSTANT if start is None else start), (LAST_INSTANT if stop is None else stop)
-    return Window.parse(first, last)
-
-
-FIRST_INSTANT, LAST_INSTANT = "1900-01-01", "2261-12-31"
-"""Default start and end of an export: the range of instants in an archive."""
+    # By default the range of instants in an archive.
+    return Window.parse("1900-01-01" if start is None else start, "2261-12-31" if stop is None else stop)
 
 
 def maintain(

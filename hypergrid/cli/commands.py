@@ -27,6 +27,7 @@ from hypergrid.cli.console import (
     show_json,
     show_line,
     show_message,
+    show_rows,
     show_stages,
     show_table,
     split_notes,
@@ -382,8 +383,7 @@ def stations(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_json
         (s.id, s.name, float(s.position.lon), float(s.position.lat), float(s.position.elevation_m))
         for s in opened.stations.values()
     ]
-    columns = ("station", "name", "lon", "lat", "elevation_m")
-    _show_rows(f"Stations of {opened.name}", columns, rows, as_json=as_json)
+    show_rows(f"Stations of {opened.name}", ("station", "name", "lon", "lat", "elevation_m"), rows, as_json=as_json)
 
 
 @app.command()
@@ -395,7 +395,7 @@ def variables(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_jso
         extent = opened.store.extent(name)
         period = (format_instant(extent.start_ns), format_instant(extent.stop_ns)) if extent else ("", "")
         rows.append((name, variable.unit, len(opened.store.series(name)), *period))
-    _show_rows(f"Variables of {opened.name}", ("variable", "unit", "series", "from", "to"), rows, as_json=as_json)
+    show_rows(f"Variables of {opened.name}", ("variable", "unit", "series", "from", "to"), rows, as_json=as_json)
 
 
 @app.command()
@@ -403,14 +403,7 @@ def rejects(archive: ArchiveOption, *, as_json: JsonOption = False) -> None:
     """List what could not be read, with file, line, column and reason."""
     opened = open_archive(archive)
     rows = [(r.file, r.line, r.column, r.reason, r.text) for r in opened.store.rejects()]
-    _show_rows(f"Rejects of {opened.name}", ("file", "line", "column", "reason", "text"), rows, as_json=as_json)
-
-
-def _show_rows(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]], *, as_json: bool) -> None:
-    if as_json:
-        show_json([dict(zip(columns, row, strict=True)) for row in rows])
-    else:
-        show_table(title, columns, rows)
+    show_rows(f"Rejects of {opened.name}", ("file", "line", "column", "reason", "text"), rows, as_json=as_json)
 
 
 @app.command()
@@ -478,7 +471,7 @@ def serve(
 def _check_serving(archive: Path, given: Settings, saved: Path, *, as_json: bool) -> None:
     check = importlib.import_module("queries.web.serving").check(archive, given, saved, now_ns=time.time_ns())
     rows = [(item.what, "fine" if item.is_fine else "wrong", item.message) for item in check]
-    _show_rows(f"Serving {archive}", ("what", "state", "found"), rows, as_json=as_json)
+    show_rows(f"Serving {archive}", ("what", "state", "found"), rows, as_json=as_json)
     if not all(item.is_fine for item in check):
         sys.exit(FAILED)
 
@@ -489,12 +482,10 @@ def _serve(archive: Path, given: Settings, saved: Path) -> None:
     from viz.site import load_figures, site  # noqa: PLC0415
 
     log_to_stderr()
-    on_ready = partial(_show_address, archive)
-    serve_archive(archive, given, pages=site(), saved=saved, load=load_figures, on_ready=on_ready)
-
-
-def _show_address(archive: Path, address: str) -> None:
-    show_message(f"serving {archive} at {address} (Ctrl-C ends)")
+    serve_archive(
+        archive, given, pages=site(), saved=saved, load=load_figures,
+        on_ready=lambda address: show_message(f"serving {archive} at {address} (Ctrl-C ends)"),
+    )  # fmt: skip
 
 
 @app.command()
@@ -562,13 +553,11 @@ def bench(
     if not folder.is_dir():
         raise NotFound("bench needs a checkout of the project, with tests/bench; this is an installation without it")
     names = sorted(path.stem.removeprefix("bench_").replace("_", "-") for path in folder.glob("bench_*.py"))
-    if name not in names:
-        raise NotFound.among(kind="benchmark", given=name, existing=names)
+    NotFound.refuse_unknown("benchmark", [name], names)
     # Benchmarks import one another from the root of the checkout, which an entry point does not add to the path.
     sys.path.insert(0, str(PROJECT))
     chosen = importlib.import_module(f"tests.bench.bench_{name.replace('-', '_')}")
-    if case not in chosen.CASES:
-        raise NotFound.among(kind=f"case of the benchmark {name}", given=case, existing=chosen.CASES)
+    NotFound.refuse_unknown(f"case of the benchmark {name}", [case], chosen.CASES)
     given: dict[str, float | None] = {"values": values, "minutes": minutes, "quick": quick or None}
     sizes: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
     for option in sizes.keys() - inspect.signature(chosen.measure).parameters.keys():

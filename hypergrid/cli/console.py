@@ -59,7 +59,6 @@ def escape_invisible(text: str) -> str:
 
 
 def explain_error(error: BaseException) -> str:
-    """Format an error; for known system errors with a remedy."""
     if isinstance(error, OSError) and error.errno is not None and error.errno in _REMEDIES:
         if error.filename:
             return f"{error.filename}: {(error.strerror or '').lower()}; {_REMEDIES[error.errno]}"
@@ -97,18 +96,23 @@ class Footnotes:
         self._numbers: dict[str, int] = {}
 
     def number(self, texts: Iterable[str]) -> str:
-        """Return the numbers of texts as the content of a cell."""
         return ", ".join(str(self._numbers.setdefault(text, len(self._numbers) + 1)) for text in texts)
 
     def show(self) -> None:
-        """Print the texts on stdout, one per line."""
         for text, number in self._numbers.items():
             show_line(f"{number}: {text}")
 
 
 def show_line(text: str) -> None:
-    """Print a line on stdout, such as a text below a table."""
     Console(highlight=False).print(escape_invisible(text), markup=False, soft_wrap=True)
+
+
+def show_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bool) -> None:
+    """Print rows on stdout: as a table, or as JSON objects."""
+    if as_json:
+        show_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        show_table(title, columns, rows)
 
 
 def split_notes(comment: str) -> list[str]:

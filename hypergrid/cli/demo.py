@@ -51,7 +51,6 @@ class StageTimer:
 
     @contextmanager
     def time_stage(self, name: str, notify: OnProgress) -> Iterator[Callable[[float], None]]:
-        """Time a stage and report its progress."""
         started_s = time.monotonic()
         notify(name, 0.0)
         yield lambda fraction: notify(name, fraction)

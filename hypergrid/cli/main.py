@@ -79,7 +79,6 @@ class LazyCommand(TyperCommand):
     def make_context(
         self, info_name: str | None, args: list[str], parent: object = None, **extra: object
     ) -> typer.Context:
-        """Return the context of the loaded command, which parses the arguments."""
         loaded = load_command(str(self.name))
         return cast(typer.Context, loaded.make_context(info_name, args, parent, **extra))  # type: ignore[arg-type]
 

@@ -3,8 +3,7 @@
 from hypergrid.execution.orders.orders import ORDERS
 from hypergrid.execution.orders.walk import WalkSettings
 from hypergrid.execution.planning.explain import explain
-from hypergrid.execution.planning.plan import Plan, free_bytes, make_plan
-from hypergrid.execution.planning.strategy import Strategy, StrategyOption
+from hypergrid.execution.planning.plan import Plan, Strategy, StrategyOption, free_bytes, make_plan
 from hypergrid.execution.results.dataset import to_dataset
 from hypergrid.execution.results.zarr_sink import INCOMPLETE, ZarrOutcome, check_store, make_streamed_plan, start_store
 from hypergrid.execution.running.progressive import ProgressivePicture, refine

@@ -124,9 +124,8 @@ class Tally:
         """Describe missing and infinite values, one sentence per note."""
         results = []
         if self.missing:
-            what, aggregate = _describe_counts(surface), _aggregate_of(surface)
+            what, share = _describe_counts(surface), coverage_of(surface)
             rest = self.missing - self.empty - self.uncovered
-            share = 0.0 if aggregate is None else aggregate.min_coverage
             reasons = {
                 f"without any {what}": self.empty,
                 f"with fewer than min_coverage = {share:g} of those that are possible": self.uncovered,
@@ -144,20 +143,19 @@ class Tally:
 
 def coverage_of(surface: Perspective) -> float:
     """Return the minimum coverage for the counts of a surface; 0 without an aggregate."""
-    aggregate = _aggregate_of(surface)
-    return 0.0 if aggregate is None else aggregate.min_coverage
+    operator = _find_counted(surface).operator
+    return operator.min_coverage if isinstance(operator, Aggregate) else 0.0
 
 
-def _aggregate_of(surface: Perspective) -> Aggregate | None:
-    """Find the aggregate whose counts a surface shows; converts above it keep them."""
+def _find_counted(surface: Perspective) -> Perspective:
+    """Find the step whose counts a surface shows; converts above it keep them."""
     while isinstance(surface.operator, Convert):
         surface = surface.source
-    return surface.operator if isinstance(surface.operator, Aggregate) else None
+    return surface
 
 
 def _describe_counts(surface: Perspective) -> str:
-    while isinstance(surface.operator, Convert):
-        surface = surface.source
+    surface = _find_counted(surface)
     if isinstance(surface.operator, Interpolate):
         return "station that reports within reach"
     if not isinstance(surface.operator, Aggregate):
@@ -208,7 +206,6 @@ class RunDiagnostics:
     def note_missing_covariates(
         self, field: str, grid: Grid | Points, cells: NDArray[np.intp], names: tuple[str, ...]
     ) -> None:
-        """Note that cells are missing because their covariates are."""
         self._unknown_masks.setdefault(field + grid.token(), np.zeros(grid.count, dtype=bool))[cells] = True
         unknown = sum(int(np.count_nonzero(mask)) for mask in self._unknown_masks.values())
         self.set_note("cells", f"{unknown} cells without {' or '.join(names)} are missing")
@@ -361,7 +358,6 @@ def _band_stations(bands: Bands, axis: SeriesAxis) -> set[str]:
 
 
 def note_all_missing(surface: Perspective) -> str:
-    """Explain a result without any values by the coverage that its steps require."""
     asked = []
     for item in surface.list_chain():
         operator = item.operator

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.core.readings import Readings
+from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import SECOND_NS, Window, format_duration
 from hypergrid.core.tokens import token
 from hypergrid.core.units import COUNTERS, Variable
@@ -92,8 +92,18 @@ class Base:
         return f"base {self.source.variable.name} [{self.source.variable.unit}], flags {flags}{unread}"
 
 
+class _Parameterised:
+    """Anything with validated parameters, sorted by name."""
+
+    parameters: tuple[tuple[str, Any], ...]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return dict(self.parameters)
+
+
 @dataclass(frozen=True)
-class Call:
+class Call(_Parameterised):
     """A function with its validated parameters."""
 
     token_name: ClassVar[str] = "Call"
@@ -103,15 +113,9 @@ class Call:
 
     @classmethod
     def of(cls, name: str, parameters: Mapping[str, Any]) -> "Call":
-        """Make a call with its parameters sorted by name."""
         return cls(name, tuple(sorted(parameters.items())))
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        return dict(self.parameters)
-
     def describe(self) -> str:
-        """Return `name(parameter=value, …)`."""
         return f"{self.name}({', '.join(f'{k}={_format_value(v)}' for k, v in self.parameters if v is not None)})"
 
 
@@ -141,7 +145,7 @@ class Convert:
 
 
 @dataclass(frozen=True)
-class Aggregate:
+class Aggregate(_Parameterised):
     """One value per target cell from the source cells it covers; new topology, location consistent."""
 
     function: str
@@ -161,10 +165,6 @@ class Aggregate:
     @property
     def row(self) -> AggregateRow:
         return AGGREGATES[self.function]
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        return dict(self.parameters)
 
     @property
     def reach_ns(self) -> int:
@@ -190,7 +190,7 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
-class Interpolate:
+class Interpolate(_Parameterised):
     """Values at grid cells from the stations that report; new space, location across."""
 
     method: str
@@ -209,12 +209,7 @@ class Interpolate:
         return METHODS[self.method]
 
     @property
-    def arguments(self) -> dict[str, Any]:
-        return dict(self.parameters)
-
-    @property
     def covariates(self) -> tuple[str, ...]:
-        """Names of required covariates of stations and cells, from layers or their heights."""
         return self.row.covariates(self.arguments)
 
     def uses_all(self, stations: int) -> bool:
@@ -276,7 +271,7 @@ class InterpolateInTime:
 
 
 @dataclass(frozen=True)
-class Merge:
+class Merge(_Parameterised):
     """One value per cell from several sources of the same topology."""
 
     function: str
@@ -286,10 +281,6 @@ class Merge:
     @property
     def row(self) -> MergeRow:
         return MERGES[self.function]
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        return dict(self.parameters)
 
     def content(self) -> object:
         known = ("merge", self.function, self.parameters) if self.parameters else ("merge", self.function)
@@ -366,6 +357,47 @@ class Perspective:
         return [item for item in self.list_chain() if isinstance(item.operator, Base)]
 
     @property
+    def bases(self) -> list[Base]:
+        """Operators of `list_bases`."""
+        return [item.operator for item in self.list_chain() if isinstance(item.operator, Base)]
+
+    @property
+    def stations(self) -> SeriesAxis:
+        """Stations of the values.
+
+        Raises
+        ------
+        TypeError
+            The values lie elsewhere.
+        """
+        if not isinstance(self.topology.space, SeriesAxis):
+            raise TypeError(f"the values of {self.operator.describe()} lie at no stations")
+        return self.topology.space
+
+    @property
+    def is_at_stations(self) -> bool:
+        return isinstance(self.topology.space, SeriesAxis)
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """Series of the values; empty unless they lie at stations."""
+        space = self.topology.space
+        return space.series if isinstance(space, SeriesAxis) else ()
+
+    @property
+    def aggregate(self) -> Aggregate:
+        """Operator of an aggregate.
+
+        Raises
+        ------
+        TypeError
+            It is another operator.
+        """
+        if not isinstance(self.operator, Aggregate):
+            raise TypeError(f"{self.operator.describe()} is no aggregate")
+        return self.operator
+
+    @property
     def holds_readings(self) -> bool:
         """Whether its values are readings with exact times: an archive's base or its converts."""
         if isinstance(self.operator, Base):
@@ -375,10 +407,9 @@ class Perspective:
     @property
     def extremes(self) -> frozenset[str]:
         """Which of "max" and "min" its values are, as reported; may be empty."""
-        operator, space = self.operator, self.topology.space
+        operator = self.operator
         if isinstance(operator, Base):
-            held = space.series if isinstance(space, SeriesAxis) else ()
-            return frozenset(series.statistic for series in held) & {"max", "min"}
+            return frozenset(series.statistic for series in self.series) & {"max", "min"}
         # Only an aggregate that takes single readings yields extremes again.
         if isinstance(operator, Aggregate) and operator.row.rank is None:
             return frozenset()
@@ -387,11 +418,9 @@ class Perspective:
     @property
     def counters(self) -> frozenset[str]:
         """Counter variables whose readings the values are; may be empty."""
-        operator, space = self.operator, self.topology.space
+        operator = self.operator
         if isinstance(operator, Base):
-            held = space.series if isinstance(space, SeriesAxis) else ()
-            single = any(series.statistic == "sample" for series in held)
-            variable = operator.source.variable
+            single, variable = any(series.statistic == "sample" for series in self.series), operator.source.variable
             # Readings other than samples are already reduced over an interval.
             known = single and (variable.is_counter or variable.name in COUNTERS)
             return frozenset({variable.name}) if known else frozenset()
@@ -402,15 +431,13 @@ class Perspective:
     @property
     def is_accumulated(self) -> bool:
         """Whether its values are counter increments or reported totals, or derived from these."""
-        operator, space = self.operator, self.topology.space
-        if isinstance(operator, Base) and isinstance(space, SeriesAxis):
-            return any(series.statistic == "total" for series in space.series)
+        operator = self.operator
         own = isinstance(operator, Aggregate) and operator.row.prepare is not None
-        return own or any(source.is_accumulated for source in self.sources)
+        total = isinstance(operator, Base) and any(series.statistic == "total" for series in self.series)
+        return own or total or any(source.is_accumulated for source in self.sources)
 
     @cached_property
     def is_interpolated(self) -> bool:
-        """Whether this step or one below it interpolates in space."""
         return any(isinstance(item.operator, Interpolate) for item in self.list_chain())
 
 
@@ -426,7 +453,6 @@ class Clip:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has no bounds."""
         return self.time is None and not self.space
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,16 +47,11 @@ def _count_cells_read(node: Perspective) -> int:
 
 
 def _find_widest(node: Perspective) -> dict[str, Perspective]:
-    """Map each source to its base with the longest window."""
-    widest: dict[str, Perspective] = {}
-    for item in node.list_bases():
-        known = widest.setdefault(_make_source_key(item), item)
-        if (
-            _base_window(item).stop_ns - _base_window(item).start_ns
-            > _base_window(known).stop_ns - _base_window(known).start_ns
-        ):
-            widest[_make_source_key(item)] = item
-    return widest
+    # The longest comes last, and of equally long ones the first.
+    by_length = sorted(
+        reversed(node.list_bases()), key=lambda item: _base_window(item).stop_ns - _base_window(item).start_ns
+    )
+    return {_make_source_key(item): item for item in by_length}
 
 
 def _share_bases(node: Perspective, widest: dict[str, Perspective]) -> Perspective:
@@ -130,20 +126,31 @@ def push_stations(surface: Surface) -> tuple[Surface, str]:
 
         base > aggregate > interpolate radius 200 m   becomes   base, 18 series not read > aggregate > interpolate …
     """
+    return _change_steps(surface, partial(_restrict_base, _find_wanted(surface.perspective)))
+
+
+def _change_steps(surface: Surface, change: Callable[[Perspective, list[str]], Perspective]) -> tuple[Surface, str]:
+    """Change each step, after its sources; steps that stay the same keep their objects, and cached tokens.
+
+    Parameters
+    ----------
+    change
+        Maps a step to its replacement, and adds the reason to the notes.
+    """
     notes: list[str] = []
     changed: dict[str, Perspective] = {}
-    wanted = _find_wanted(surface.perspective)
     for node in surface.perspective.list_chain():
-        if isinstance(node.operator, Base):
-            changed[node.token] = _restrict_base(node, node.operator, wanted[node.token], notes)
-            continue
         sources = tuple(changed[source.token] for source in node.sources)
         same = all(new is old for new, old in zip(sources, node.sources, strict=True))
-        changed[node.token] = node if same else node.with_source(*sources)
+        changed[node.token] = change(node if same else node.with_source(*sources), notes)
     return replace(surface, perspective=changed[surface.perspective.token]), "; ".join(dict.fromkeys(notes))
 
 
-def _restrict_base(node: Perspective, operator: Base, wanted: Mask, notes: list[str]) -> Perspective:
+def _restrict_base(wanted_series: dict[str, Mask], node: Perspective, notes: list[str]) -> Perspective:
+    operator = node.operator
+    if not isinstance(operator, Base):
+        return node
+    wanted = wanted_series[node.token]
     # If no series is used, keep all: the step that finds no stations then reports it in its own words.
     if wanted.all() or not wanted.any():
         return node
@@ -159,16 +166,12 @@ def _find_wanted(surface: Perspective) -> dict[str, Mask]:
     # Consumers precede their sources in this order, so the mask of a perspective is complete when it is visited.
     for node in reversed(surface.list_chain()):
         space = node.topology.space
-        own = masks.setdefault(node.token, np.ones(space.count, dtype=bool)) if _is_at_stations(node) else None
+        own = masks.setdefault(node.token, np.ones(space.count, dtype=bool)) if node.is_at_stations else None
         for source in node.sources:
             if isinstance(source.topology.space, SeriesAxis):
                 used = _mask_source(node, own, source.topology.space)
                 masks[source.token] = masks.get(source.token, np.zeros_like(used)) | used
     return masks
-
-
-def _is_at_stations(node: Perspective) -> bool:
-    return isinstance(node.topology.space, SeriesAxis)
 
 
 def _mask_source(node: Perspective, own: Mask | None, axis: SeriesAxis) -> Mask:
@@ -200,14 +203,10 @@ def commute(surface: Surface) -> tuple[Surface, str]:
 
         interpolate 864 slices > mean of all   becomes   mean of 864 slices of the stations > interpolate 1
     """
-    notes: list[str] = []
-    return replace(surface, perspective=_commute_node(surface.perspective, notes)), "; ".join(dict.fromkeys(notes))
+    return _change_steps(surface, _commute_node)
 
 
 def _commute_node(node: Perspective, notes: list[str]) -> Perspective:
-    sources = tuple(_commute_node(source, notes) for source in node.sources)
-    if any(new is not old for new, old in zip(sources, node.sources, strict=True)):
-        node = node.with_source(*sources)
     operator = node.operator
     if not isinstance(operator, Aggregate) or operator.at_stations or not is_commutative(node):
         return node
@@ -220,7 +219,6 @@ def _commute_node(node: Perspective, notes: list[str]) -> Perspective:
 
 
 def is_commutative(node: Perspective) -> bool:
-    """Return whether an aggregate commutes with the interpolation below it."""
     operator = node.operator
     if not isinstance(operator, Aggregate) or not operator.row.linear or operator.dimensions != ("time",):
         return False
@@ -243,23 +241,18 @@ def drop_idle(surface: Surface) -> tuple[Surface, str]:
 
         base > convert scale(factor=1, offset=0) > aggregate   becomes   base > aggregate
     """
-    notes: list[str] = []
-    return replace(surface, perspective=_drop_node(surface.perspective, notes)), "; ".join(dict.fromkeys(notes))
+    return _change_steps(surface, _drop_node)
 
 
 def _drop_node(node: Perspective, notes: list[str]) -> Perspective:
-    sources = tuple(_drop_node(source, notes) for source in node.sources)
     operator = node.operator
-    if isinstance(operator, Convert) and node.unit == sources[0].unit:
-        kept = tuple(call for call in operator.calls if not _is_idle(call))
-        if len(kept) < len(operator.calls):
-            notes.append("scale by 1 changes nothing")
-        if not kept:
-            return sources[0]
-        if kept != operator.calls:
-            return replace(node, sources=sources, operator=replace(operator, calls=kept))
-    same = all(new is old for new, old in zip(sources, node.sources, strict=True))
-    return node if same else node.with_source(*sources)
+    if not isinstance(operator, Convert) or node.unit != node.source.unit:
+        return node
+    kept = tuple(call for call in operator.calls if not _is_idle(call))
+    if kept == operator.calls:
+        return node
+    notes.append("scale by 1 changes nothing")
+    return replace(node, operator=replace(operator, calls=kept)) if kept else node.source
 
 
 def _is_idle(call: Call) -> bool:
@@ -279,20 +272,17 @@ def coalesce(surface: Surface) -> tuple[Surface, str]:
 
         base > convert valid_range > convert scale   becomes   base > convert valid_range, then scale
     """
-    notes: list[str] = []
-    return replace(surface, perspective=_coalesce_node(surface.perspective, notes)), "; ".join(dict.fromkeys(notes))
+    return _change_steps(surface, _coalesce_node)
 
 
 def _coalesce_node(node: Perspective, notes: list[str]) -> Perspective:
-    sources = tuple(_coalesce_node(source, notes) for source in node.sources)
-    if isinstance(node.operator, Convert) and isinstance(sources[0].operator, Convert):
-        below = sources[0]
-        calls = (*below.operator.calls, *node.operator.calls)  # type: ignore[union-attr]
-        layers = tuple(dict.fromkeys((*below.operator.layers, *node.operator.layers)))  # type: ignore[union-attr]
-        notes.append(f"{' and '.join(call.name for call in calls)} go cell by cell: one pass")
-        steps = (*below.steps, *node.steps)
-        return replace(node, sources=below.sources, operator=Convert(calls, layers), steps=steps)
-    return node if sources == node.sources else node.with_source(*sources)
+    if not isinstance(node.operator, Convert) or not isinstance(node.source.operator, Convert):
+        return node
+    below, last = node.source.operator, node.operator
+    calls, layers = (*below.calls, *last.calls), tuple(dict.fromkeys((*below.layers, *last.layers)))
+    notes.append(f"{' and '.join(call.name for call in calls)} go cell by cell: one pass")
+    steps = (*node.source.steps, *node.steps)
+    return replace(node, sources=node.source.sources, operator=Convert(calls, layers), steps=steps)
 
 
 Rule = Callable[[Surface], tuple[Surface, str]]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 import hypergrid as hg
 from hypergrid.execution import Plan, Strategy, make_plan, run
-from hypergrid.execution.planning.strategy import path
+from hypergrid.execution.planning.plan import path
 from hypergrid.perspective import Interpolate, Surface
 from hypergrid.rewrite import RULES
 from tests.bench.hypergrid_cases import Sample
@@ -118,7 +118,7 @@ def bottom_up(surface: Surface, *, buffered: bool, keeps_weights: bool = True) -
     plan = make_plan(surface, strategy="bottom_up", rules=NOT_COMMUTING)
     here = plan.surface
     chosen = Strategy(0, len(path(here)), "bottom_up", buffered=buffered, keeps_weights=keeps_weights)
-    return replace(plan, block_cells=here.topology.space.count, block_times=1, strategy_choice=chosen)
+    return replace(plan, block_cells=here.topology.space.count, block_times=1, strategy=chosen)
 
 
 def hybrids(name: str, surface: Surface, pairs: int, notify: Tell) -> tuple[list[Figure], float]:

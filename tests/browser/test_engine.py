@@ -8,9 +8,9 @@ from playwright.sync_api import Page, expect
 
 import hypergrid as hg
 from hypergrid.archive.arrays import stream_log
+from hypergrid.core.lru_cache import LruCache
 from hypergrid.core.times import SECOND_NS
 from hypergrid.execution.planning import explain
-from hypergrid.execution.planning.costs import MeasurementTable
 from tests.browser.pages import SMALL, data, eventually, press_until, run, show
 
 pytestmark = pytest.mark.browser
@@ -35,7 +35,7 @@ def test_the_plan_of_a_query_is_a_graph(opened: Page) -> None:
 
 def test_a_plan_that_was_never_computed_says_so(opened: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     # Whatever other tests computed in this process.
-    monkeypatch.setattr(explain, "MEASUREMENTS", MeasurementTable())
+    monkeypatch.setattr(explain, "MEASUREMENTS", LruCache(1))
     show(opened, "Engine")
     opened.get_by_label("Plan of").select_option("saved:q4")
     expect(opened.get_by_role("img", name="A plan of 5")).to_contain_text("not computed here yet")

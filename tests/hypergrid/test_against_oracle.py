@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import hypergrid as hg
 from hypergrid.core.errors import HyperGridError, InvalidQuery
 from hypergrid.execution import make_plan, run
-from hypergrid.execution.planning.strategy import path
+from hypergrid.execution.planning.plan import path
 from hypergrid.perspective import Surface, question_from_json
 from hypergrid.perspective.build.data_sources import pin_snapshot
 from hypergrid.perspective.functions.aggregates import AGGREGATES
@@ -145,7 +145,7 @@ def check(query: Query, feeds: dict[str, Feed], *, in_all_ways: bool = False) ->
     for k, places, times, buffered in strategies(surface, in_all_ways=in_all_ways):
         plan = make_plan(surface, strategy=k)
         in_boxes = replace(
-            plan, block_cells=places, block_times=times, strategy_choice=replace(plan.strategy, buffered=buffered)
+            plan, block_cells=places, block_times=times, strategy=replace(plan.strategy, buffered=buffered)
         )
         outcome, what = list(run(in_boxes))[-1].outcome, f"k = {k}, boxes of {places} x {times}, buffered {buffered}"
         same(outcome.value, expected.value, what, is_direction=is_direction)

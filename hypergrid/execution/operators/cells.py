@@ -22,6 +22,21 @@ class Cells:
     variance_low: NDArray[np.float64] | None = None
     """Lower bound of the variance, if it is bracketed and `variance` is the upper bound; shape (time, space)."""
 
+    def select_times(self, times: NDArray[np.intp] | None) -> "Cells":
+        """Select some time cells, and drop the variance; None for all."""
+        if times is None:
+            return self
+        return Cells(self.value[times], _take(self.count, times, axis=0), _take(self.possible, times, axis=0))
+
+    def select_places(self, places: NDArray[np.intp]) -> "Cells":
+        """Select some places, and drop the variance."""
+        return Cells(self.value[:, places], _take(self.count, places, axis=1), _take(self.possible, places, axis=1))
+
+
+def _take(counts: NDArray[np.int64], cells: NDArray[np.intp], axis: int) -> NDArray[np.int64]:
+    # One row or column serves all cells.
+    return counts.take(cells, axis) if counts.shape[axis] > 1 else counts
+
 
 def mask_uncovered(
     value: NDArray[np.float64], count: NDArray[np.int64], possible: NDArray[np.int64], min_coverage: float
@@ -29,15 +44,6 @@ def mask_uncovered(
     """Mask values with less than a minimum share of the possible readings; shapes broadcast."""
     # 55 of 100 are 55 %, although 0.55 * 100 is 55.00000000000001: leave room for one rounding.
     return np.where(count < min_coverage * possible * (1 - 1e-12), np.nan, value)
-
-
-def select_times(cells: Cells, times: NDArray[np.intp]) -> Cells:
-    """Select some time cells of a block without variance."""
-
-    def pick(array: NDArray[np.int64]) -> NDArray[np.int64]:
-        return array[times] if array.shape[0] > 1 else array
-
-    return Cells(cells.value[times], pick(cells.count), pick(cells.possible))
 
 
 SPARSE_BELOW: Final = 0.3
@@ -58,7 +64,6 @@ class SparseArray:
 
     @classmethod
     def of(cls, array: NDArray[np.float64], filled: NDArray[np.bool_], empty: float) -> "SparseArray":
-        """Store the filled cells of an array."""
         index = np.flatnonzero(filled)
         rows, columns = array.shape
         return cls(index, array.ravel()[index], (rows, columns), empty)
@@ -88,7 +93,6 @@ class SparseCells:
     possible: NDArray[np.int64]
 
     def select_times(self, times: NDArray[np.intp] | None) -> Cells:
-        """Return some time cells, or all, of every place."""
         possible = self.possible if times is None or len(self.possible) == 1 else self.possible[times]
         return Cells(self.value.select_times(times), self.count.select_times(times).astype(np.int64), possible)
 
@@ -104,10 +108,3 @@ def store_sparse(cells: Cells) -> Cells | SparseCells:
         SparseArray.of(cells.count.astype(np.float64), cells.count != 0, 0.0),
         cells.possible,
     )
-
-
-def select_kept_times(kept: Cells | SparseCells, times: NDArray[np.intp] | None) -> Cells:
-    """Return some time cells of stored cells, or all."""
-    if isinstance(kept, SparseCells):
-        return kept.select_times(times)
-    return kept if times is None else select_times(kept, times)

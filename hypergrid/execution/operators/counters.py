@@ -32,15 +32,10 @@ def instants_of_cells(axis: TimeAxis, operator: Aggregate, origin_ns: int) -> Va
     if not (operator.row.timed or operator.row.lasting):
         return None
     at_days = (find_standing_instants_ns(axis) - origin_ns) / DAY_NS
-    return ValueInstants(at_days, _interval_lengths_ns(axis) / DAY_NS)
-
-
-def _interval_lengths_ns(axis: TimeAxis) -> NDArray[np.float64]:
-    """Return the duration that each cell represents [ns], NaN if unknown, shape (count,)."""
-    if isinstance(axis, Bins):
-        return axis.lengths.astype(np.float64)
     # Overlapping windows share their time; each represents only its own part.
-    return np.full(axis.count, min(axis.length, axis.step) if isinstance(axis, Regular) else np.nan)
+    length_ns = min(axis.length, axis.step) if isinstance(axis, Regular) else np.nan
+    lengths_ns = axis.lengths if isinstance(axis, Bins) else np.full(axis.count, length_ns)
+    return ValueInstants(at_days, lengths_ns / DAY_NS)
 
 
 def prepare_readings(readings: Readings, operator: Aggregate) -> tuple[Readings, str]:

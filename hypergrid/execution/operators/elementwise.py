@@ -13,11 +13,12 @@ from hypergrid.core.times import format_instant
 from hypergrid.core.units import convert
 from hypergrid.execution.operators.cells import Cells
 from hypergrid.interpolation.solvers.trend import ELEVATION
-from hypergrid.perspective import Base, Convert, Merge, Perspective
+from hypergrid.perspective import Convert, Merge, Perspective
+from hypergrid.perspective.build.restrict import find_lengths_ns
 from hypergrid.perspective.functions.rows import CellPlaces
 from hypergrid.perspective.functions.user_function_calls import Fault
 from hypergrid.perspective.sources.series_selection import find_columns
-from hypergrid.topology import Bins, Grid, Points, Regular, SeriesAxis, ZoneCells
+from hypergrid.topology import Grid, Points, SeriesAxis, ZoneCells
 from hypergrid.topology.axes import PER_UNIT
 
 Floats = NDArray[np.float64]
@@ -41,16 +42,7 @@ def _match_stations(node: Perspective, source: Perspective, block: Cells) -> Cel
     wanted, axis = node.topology.space, source.topology.space
     if not isinstance(wanted, SeriesAxis) or not isinstance(axis, SeriesAxis):
         return block
-    return select_places(block, find_columns(wanted, axis))
-
-
-def select_places(whole: Cells, places: NDArray[np.intp]) -> Cells:
-    """Select some places of a block; its variance is dropped."""
-
-    def pick(array: NDArray[np.int64]) -> NDArray[np.int64]:
-        return array[:, places] if array.shape[1] > 1 else array
-
-    return Cells(whole.value[:, places], pick(whole.count), pick(whole.possible))
+    return block.select_places(find_columns(wanted, axis))
 
 
 def convert_values(operator: Convert, values: Floats, where: CellPlaces | None = None) -> Floats:
@@ -84,11 +76,7 @@ def locate_values(node: Perspective, places: NDArray[np.intp]) -> tuple[CellPlac
     places
         Flat cells of its grid, or series.
     """
-    base = node.list_bases()[0]
-    stations, time = base.topology.space, node.topology.time
-    if not isinstance(base.operator, Base) or not isinstance(stations, SeriesAxis):
-        raise TypeError("a base holds series")
-    space = node.topology.space
+    stations, space, time = node.list_bases()[0].stations, node.topology.space, node.topology.time
     if isinstance(space, Grid | Points):
         heights_m = space.heights_m(places)
         points, known = space.centres(places), np.full(len(places), np.nan) if heights_m is None else heights_m
@@ -99,17 +87,14 @@ def locate_values(node: Perspective, places: NDArray[np.intp]) -> tuple[CellPlac
     if isinstance(node.operator, Convert) and node.operator.layers:
         placed = np.isfinite(points).all(axis=1) & np.isnan(known)
         known = known.copy()
-        known[placed] = base.operator.source.layer(ELEVATION).sample(points[placed])
+        known[placed] = node.bases[0].source.layer(ELEVATION).sample(points[placed])
     note = ""
     if np.isnan(known).any():
         heights = stations.elevation_m[np.isfinite(stations.elevation_m)]
         assumed = float(heights.mean()) if len(heights) else 0.0
         known = np.where(np.isnan(known), assumed, known)
         note = f"the clear sky is that of {assumed:.0f} m where the elevation is not known"
-    length: int | NDArray[np.int64] = time.length if isinstance(time, Regular) else 0
-    if isinstance(time, Bins):
-        length = time.lengths
-    return CellPlaces(time.corners, length, points[:, 0], points[:, 1], known), note
+    return CellPlaces(time.corners, find_lengths_ns(time), points[:, 0], points[:, 1], known), note
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Aggregate ranges of values: one call of a ufunc or formula serves all cells."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,6 @@ Number = TypeVar("Number", np.float64, np.int64)
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-NO_PARAMETERS: Final[Mapping[str, Any]] = {}
-
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -25,7 +23,7 @@ def fold_values(
     first: Counts,
     stop: Counts,
     *,
-    given: Mapping[str, Any] = NO_PARAMETERS,
+    given: Mapping[str, Any],
     standing: ValueInstants | None = None,
 ) -> tuple[States, Counts]:
     """Fold the values of each range along the first axis into accumulators for `row.finish`.
@@ -56,12 +54,12 @@ def fold_values(
         count = (stop - first).reshape(-1, *[1] * (values.ndim - 1))
         return tuple(
             _reduce(part.fold, _lift_values(part, values, None, given, standing), first, stop, part.empty)
-            for part in _parts(row)
+            for part in row.parts
         ), count
     count = _reduce(np.add, present.astype(np.int64), first, stop, 0)
     return tuple(
         _reduce(part.fold, _lift_values(part, values, present, given, standing), first, stop, part.empty)
-        for part in _parts(row)
+        for part in row.parts
     ), count
 
 
@@ -72,7 +70,7 @@ def fold_single(
     present = np.isfinite(values)
     count = present.astype(np.int64)
     if row.step is None:
-        return tuple(_lift_values(part, values, present, given, standing) for part in _parts(row)), count
+        return tuple(_lift_values(part, values, present, given, standing) for part in row.parts), count
     times = standing and standing.of(np.nonzero(present)[0])
     members = RaggedCells(count.ravel(), values[present], times)
     return tuple(state.reshape(values.shape) for state in row.step(members, given)), count
@@ -83,7 +81,7 @@ def fold_again(row: AggregateRow, states: States, count: Counts, first: Counts, 
     whole = np.broadcast_to(count, states[0].shape)
     added = _reduce(np.add, whole, first, stop, 0)
     if row.merge is None:
-        folded = zip(_parts(row), states, strict=True)
+        folded = zip(row.parts, states, strict=True)
         return tuple(_reduce(part.fold, state, first, stop, part.empty) for part, state in folded), added
     # Column after column, so that the ranges of all columns are one listing.
     members = _list_positions(first, stop - first)
@@ -165,7 +163,6 @@ def _list_members(values: Floats, first: Counts, stop: Counts) -> Iterator[tuple
 
 
 def drop_missing(sizes: Counts, values: Floats, present: NDArray[np.bool_]) -> RaggedCells:
-    """Remove the missing values from listed cells."""
     if present.all():
         return RaggedCells(sizes, values)
     before = np.append(0, np.cumsum(present))
@@ -193,12 +190,6 @@ def _lift_values(
         with np.errstate(invalid="ignore"):
             numbers = part.lift(values, for_days, given)
     return numbers if present is None else np.where(present, numbers, part.empty)
-
-
-def _parts(row: AggregateRow) -> tuple[FoldedNumber, ...]:
-    if not row.parts:
-        raise TypeError(f"{row.name} is not folded by ufuncs")
-    return row.parts
 
 
 def _reduce(

@@ -22,7 +22,7 @@ from hypergrid.execution.operators.fold import (
     fold_values,
     point_hashes,
 )
-from hypergrid.execution.operators.stations import series_keys
+from hypergrid.execution.operators.stations import hash_series
 from hypergrid.perspective.functions.aggregate_formulas import Listing, States, split_pieces
 from hypergrid.perspective.functions.aggregates import AggregateRow
 from hypergrid.perspective.tree import Aggregate
@@ -340,7 +340,7 @@ def count_possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int
 def space_keys(space: Space, cells: NDArray[np.intp]) -> NDArray[np.uint64]:
     """Hash each cell by its corner alone, a zone by its name; shape (cells,)."""
     if isinstance(space, SeriesAxis):
-        return series_keys(space)[cells]
+        return hash_series(space.series)[cells]
     if isinstance(space, ZoneCells):
         return np.array([int(token(space.zones.names[cell])[:16], 16) for cell in cells], dtype=np.uint64)
     if isinstance(space, Points):

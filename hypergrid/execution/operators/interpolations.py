@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from hypergrid.interpolation.methods.station_selection import PARAMETERS, treat_
 from hypergrid.interpolation.solvers.trend import ELEVATION, NETWORK_M, trend_of
 from hypergrid.interpolation.variograms.variogram import check_validity
 from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
-from hypergrid.perspective import Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective
+from hypergrid.perspective import Convert, Interpolate, InterpolateInTime, Merge, Perspective
 from hypergrid.perspective.build.restrict import find_reading_instants_ns, find_standing_instants_ns
 from hypergrid.perspective.build.station_projection import mask_in_reach
 from hypergrid.topology import Grid, Metres, Points, Regular, SeriesAxis, TimeAxis
@@ -27,7 +26,6 @@ Covariate = Callable[[str, Floats], Floats]
 
 
 def stations_of(axis: SeriesAxis, used: NDArray[np.intp], metres: Metres, covariates: Mapping[str, Floats]) -> Stations:
-    """Convert some series to the stations of an interpolation."""
     places = metres.project(np.stack([axis.x[used], axis.y[used]], axis=1))
     names = tuple(axis.series[i].station for i in used)
     return Stations(places, names, {name: values[used] for name, values in covariates.items()})
@@ -119,12 +117,7 @@ def _noise_notes(models: tuple[Variogram, ...]) -> tuple[str, ...]:
 
 
 def targets_of(
-    space: Grid | Points,
-    cells: NDArray[np.intp],
-    metres: Metres,
-    names: tuple[str, ...],
-    at: Covariate,
-    given: Mapping[str, Any],
+    node: Perspective, operator: Interpolate, metres: Metres, cells: NDArray[np.intp]
 ) -> tuple[Targets, NDArray[np.bool_]]:
     """Convert cells to targets, with the mask of the cells that became targets.
 
@@ -132,16 +125,16 @@ def targets_of(
 
     Parameters
     ----------
-    space, cells
-        The grid or points, and flat cells of it, shape (cells,).
-    metres, at
-        Projection to metres, and layer lookup.
-    names
-        Covariates that targets need.
-    given
-        The method's parameters: a block is a mean over `quadrature` by `quadrature` points (Gauss-Legendre), which on
-        levels are all at the height of the cell's centre.
+    node, operator
+        The interpolation. A block is a mean over `quadrature` by `quadrature` points (Gauss-Legendre), which on levels
+        are all at the height of the cell's centre.
+    metres
+        Projection to metres.
+    cells
+        Flat cells of its grid or points, shape (cells,).
     """
+    space, names, given = get_grid(node), operator.covariates, operator.arguments
+    at = make_layer_lookup(node, operator)
     points = space.centres(cells)
     weights = np.ones(1)
     if given.get("support") == "block":
@@ -178,7 +171,6 @@ def is_by_slice(operator: Interpolate) -> bool:
 
 
 def field_key(node: Perspective, operator: Interpolate) -> str:
-    """Return the cache key of a field, from everything that it depends on."""
     return node.source.token + repr(operator.content())
 
 
@@ -190,7 +182,6 @@ def note_prefix(node: Perspective) -> str:
 
 
 def get_grid(node: Perspective) -> Grid | Points:
-    """Return the grid, or the points, of an interpolation."""
     if not isinstance(node.topology.space, Grid | Points):
         raise TypeError("an interpolation has a grid, or points")
     return node.topology.space
@@ -198,20 +189,17 @@ def get_grid(node: Perspective) -> Grid | Points:
 
 def mask_reach(node: Perspective) -> NDArray[np.bool_]:
     """Mask the stations that may affect an interpolation, shape (series,)."""
-    axis = node.source.topology.space
-    if not isinstance(axis, SeriesAxis) or not isinstance(node.operator, Interpolate):
-        raise TypeError("an interpolation starts from stations")
-    return mask_in_reach(axis, get_grid(node), node.operator)
+    if not isinstance(node.operator, Interpolate):
+        raise TypeError(f"{node.operator.describe()} is no interpolation")
+    return mask_in_reach(node.source.stations, get_grid(node), node.operator)
 
 
-def make_layer_lookup(node: Perspective) -> Covariate:
+def make_layer_lookup(node: Perspective, operator: Interpolate) -> Covariate:
     """Return the layer lookup of the base source; layers that the operator lacks are NaN."""
-    base, operator = node.list_bases()[0].operator, node.operator
+    source, layers = node.bases[0].source, dict(operator.layers)
 
     def at(name: str, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        if not isinstance(base, Base) or not isinstance(operator, Interpolate):
-            raise TypeError("an interpolation is of what a base has a source of")
-        return base.source.layer(name).sample(points) if name in dict(operator.layers) else np.full(len(points), np.nan)
+        return source.layer(name).sample(points) if name in layers else np.full(len(points), np.nan)
 
     return at
 

@@ -460,7 +460,6 @@ class Overlaps:
 
 
 def is_sliding(target: TimeCells) -> TypeGuard[Regular]:
-    """Return whether time cells are overlapping windows."""
     return isinstance(target, Regular) and target.length > target.step
 
 

@@ -20,7 +20,9 @@ from hypergrid.execution.operators.cells import Cells
 from hypergrid.execution.operators.intervals import IntervalNotes
 from hypergrid.execution.operators.stations import FIRST, aggregate_readings, aggregate_slices
 from hypergrid.perspective import Aggregate, Base, InterpolateInTime, Perspective
+from hypergrid.perspective.build.restrict import find_lengths_ns
 from hypergrid.perspective.sources.archive_source import ArchiveSource
+from hypergrid.perspective.sources.series_selection import take_series
 from hypergrid.topology import Bins, Instants, Periodic, Regular, SeriesAxis, TimeCells
 
 WHOLE_READINGS: Final = 2**21
@@ -45,31 +47,23 @@ def estimate_readings(node: Perspective) -> int:
 
     Each series reports at its interval, or once per slice if that is unknown.
     """
-    base = node.list_bases()[0]
-    axis = base.topology.space
-    if not isinstance(base.operator, Base) or not isinstance(axis, SeriesAxis):
-        return base.topology.count
-    length_s = (base.operator.window.stop_ns - base.operator.window.start_ns) * 1e-9
-    slices = base.topology.time.count
-    read = np.delete([s.interval_s for s in axis.series], np.asarray(base.operator.unread, dtype=np.intp))
+    node, base = node.list_bases()[0], node.bases[0]
+    length_s = (base.window.stop_ns - base.window.start_ns) * 1e-9
+    slices = node.topology.time.count
+    read = np.delete([s.interval_s for s in node.series], np.asarray(base.unread, dtype=np.intp))
     possible = int(np.sum([length_s / interval_s + 1 if interval_s > 0 else slices for interval_s in read]))
-    source = base.operator.source
-    if possible > WHOLE_READINGS and isinstance(source, ArchiveSource):
+    if possible > WHOLE_READINGS and isinstance(base.source, ArchiveSource):
         # For a large base the number of stored readings may be a tighter bound.
-        return min(possible, source.readings)
+        return min(possible, base.source.readings)
     return possible
 
 
 def is_read_in_pieces(node: Perspective, operator: Aggregate) -> bool:
-    """Return whether an aggregate reads its readings in pieces."""
     # A function that looks back, such as at the previous reading of a counter, may need the whole series.
     if not node.holds_readings or operator.row.prepare is not None:
         return False
-    base = node.list_bases()[0].operator
     # Smaller bases are read once, and kept for other steps.
-    return (
-        isinstance(base, Base) and isinstance(base.source, ArchiveSource) and estimate_readings(node) > WHOLE_READINGS
-    )
+    return isinstance(node.bases[0].source, ArchiveSource) and estimate_readings(node) > WHOLE_READINGS
 
 
 def projected_bytes(surface: Perspective, node: Perspective) -> int:
@@ -124,8 +118,7 @@ def _count_waiting(node: Perspective, time: TimeCells | Instants) -> int:
     whole = estimate_readings(node) * min(1.0, columns / max(node.topology.space.count, 1))
     if not isinstance(time, Bins | Regular):
         return int(whole)
-    longest = int(time.lengths.max()) if isinstance(time, Bins) else time.length
-    cell = whole * longest / max(window.stop_ns - window.start_ns, 1)
+    cell = whole * int(np.max(find_lengths_ns(time))) / max(window.stop_ns - window.start_ns, 1)
     return int(min(whole, cell + source.chunk_readings * CHUNKS_AT_ONCE))
 
 
@@ -179,19 +172,16 @@ class PiecewiseAggregate:
                 used = self.use(new_readings)
                 if len(used):
                     waiting.append(used)
-                complete = self._count_complete(chosen, done, until_ns)
+                # A cell is complete once all readings before its end are read, a periodic one only with the last piece.
+                complete = done
+                if not isinstance(self.target, Periodic):
+                    complete += int(np.searchsorted(self._cell_ends(chosen[done:]), until_ns, side="right"))
                 if complete > done:
                     yield from self._compute_batches(waiting, series, chosen, slice(done, complete))
                     done = complete
                     waiting = [] if done == len(chosen) else self._select_later(waiting, int(chosen[done]))
         if done < len(chosen):
             yield from self._compute_batches(waiting, series, chosen, slice(done, len(chosen)))
-
-    def _count_complete(self, chosen: NDArray[np.intp], done: int, until_ns: int) -> int:
-        """Count the chosen cells that are complete once all readings before an instant are read."""
-        if isinstance(self.target, Periodic):
-            return done
-        return done + int(np.searchsorted(self._cell_ends(chosen[done:]), until_ns, side="right"))
 
     def _cell_ends(self, cells: NDArray[np.intp]) -> NDArray[np.int64]:
         target = self.target
@@ -215,7 +205,7 @@ class PiecewiseAggregate:
         for first, stop in zip(edges[:-1], edges[1:], strict=True):
             series_batch = series[first:stop]
             readings = _select_readings(waiting, series_batch, self.axis)
-            axis = _select_series(self.axis, series_batch)
+            axis = take_series(self.axis, series_batch)
             self.intervals.add(readings, np.intersect1d(chosen[rows], self.new_cells))
             yield rows, series_batch, self._aggregate(readings, axis, chosen[rows])
 
@@ -260,13 +250,3 @@ def _select_readings(waiting: list[Readings], series_batch: NDArray[np.intp], ax
         index = np.searchsorted(series_batch, chosen.index).astype(np.int32)
         parts.append(replace(chosen, series=own, index=index, tests=None))
     return concatenate(parts).sort_rows() if parts else Readings.empty(own)
-
-
-def _select_series(axis: SeriesAxis, series_batch: NDArray[np.intp]) -> SeriesAxis:
-    return replace(
-        axis,
-        series=tuple(axis.series[number] for number in series_batch.tolist()),
-        x=axis.x[series_batch],
-        y=axis.y[series_batch],
-        elevation_m=axis.elevation_m[series_batch],
-    )

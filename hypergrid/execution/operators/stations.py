@@ -22,7 +22,7 @@ from hypergrid.execution.operators.intervals import (
     select_tiles,
 )
 from hypergrid.perspective.tree import Aggregate
-from hypergrid.topology import Bins, Instants, Periodic, Regular, SeriesAxis, TimeCells, count_fitting_intervals
+from hypergrid.topology import Instants, Periodic, Regular, SeriesAxis, TimeCells, count_fitting_intervals
 
 FIRST: Final = Aggregate("first", ("time",), 0.0)
 """Aggregate of a base that is read as cells: the first reading of each series in each slice."""
@@ -74,7 +74,6 @@ def aggregate_slices(
 def _aggregate_tiled(
     readings: Readings, target: TimeCells, axis: SeriesAxis, operator: Aggregate, chosen: NDArray[np.intp]
 ) -> Cells:
-    """Aggregate readings with overlapping intervals in cells that do not overlap."""
     tiles = select_tiles(readings, target)
     cells = _aggregate(readings.take_rows(tiles.tile_mask), target, axis, operator, chosen)
     if not operator.row.repeatable:
@@ -111,7 +110,7 @@ def _aggregate(
     readings = _sort_by_cell(readings, target)
     first, stop = _find_ranges(readings, target, axis.count, chosen)
     if row.rank is not None:
-        hashes = cell_hashes(target.corners[chosen], series_keys(axis))
+        hashes = cell_hashes(target.corners[chosen], hash_series(axis.series))
         value, count = choose_ranges(row, readings.value, first, stop, hashes)
     elif row.finish is None:
         value, count = evaluate_ranges(row, readings.value, first.ravel(), stop.ravel(), given=given)
@@ -138,15 +137,10 @@ def _sort_by_cell(readings: Readings, target: TimeCells) -> Readings:
     """
     if not isinstance(target, Periodic):
         return readings
-    block = _find_blocks(readings, target)
+    block = find_blocks(assign_ns(readings, target), target)
     inside = np.flatnonzero(block >= 0)
     order = np.lexsort((target.owners[block[inside]], readings.index[inside]))
     return readings.take_rows(inside[order])
-
-
-def _find_blocks(readings: Readings, target: Bins | Periodic) -> NDArray[np.intp]:
-    """Return the time block of each reading, -1 if none, shape (readings,)."""
-    return find_blocks(assign_ns(readings, target), target)
 
 
 def _find_ranges(
@@ -156,12 +150,13 @@ def _find_ranges(
     if isinstance(target, Regular):
         return _find_step_ranges(readings, target, series, chosen)
     offsets = np.arange(series, dtype=np.int64) * (2 * target.count + 1)
+    instants = assign_ns(readings, target)
+    block = find_blocks(instants, target)
     # Even numbers are the gaps between cells, odd ones the cells: within a series they never decrease.
     if isinstance(target, Periodic):
-        number = 2 * target.owners[_find_blocks(readings, target)].astype(np.int64) + 1
+        number = 2 * target.owners[block].astype(np.int64) + 1
     else:
-        before = np.searchsorted(target.starts, assign_ns(readings, target), side="right")
-        number = 2 * before - (_find_blocks(readings, target) >= 0)
+        number = 2 * np.searchsorted(target.starts, instants, side="right") - (block >= 0)
     keys = readings.index.astype(np.int64) * (2 * target.count + 1) + number
     begins = 2 * chosen.astype(np.int64)[:, None] + 1 + offsets
     first = np.searchsorted(keys, begins.ravel(), side="left").reshape(begins.shape)
@@ -172,7 +167,6 @@ def _find_ranges(
 def _find_step_ranges(
     readings: Readings, target: Regular, series: int, chosen: NDArray[np.intp]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the ranges of readings in regular cells."""
     # All boundaries are multiples of one unit from the origin, so a reading is a small whole number within its series,
     # and one search finds all ranges of all series.
     unit = math.gcd(target.step, target.length)
@@ -202,11 +196,6 @@ def count_possible_readings(target: TimeCells, axis: SeriesAxis) -> NDArray[np.i
         for interval in distinct.tolist()
     ]
     return np.stack(columns, axis=1).astype(np.int64)[:, inverse]
-
-
-def series_keys(axis: SeriesAxis) -> NDArray[np.uint64]:
-    """Hash each series by its content alone, shape (series,)."""
-    return hash_series(axis.series)
 
 
 def hash_series(several: tuple[Series, ...]) -> NDArray[np.uint64]:

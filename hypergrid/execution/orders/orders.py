@@ -91,11 +91,9 @@ class CellOrder(Protocol):
 
     def next_cells(self, count: int) -> NDArray[np.intp]:
         """Return up to `count` cells that were not served before; none once all are."""
-        ...
 
     def add_values(self, cells: NDArray[np.intp], values: NDArray[np.float64]) -> None:
         """Add the values of served cells, shape (time cells, cells), before more are requested."""
-        ...
 
 
 class FixedOrder:
@@ -144,7 +142,6 @@ def make_order(name: str, lattice: Lattice, walking: WalkSettings) -> CellOrder:
 
 @ORDERS.register("raster")
 def raster(shape: tuple[int, ...]) -> Iterator[NDArray[np.intp]]:
-    """Yield the cells row by row."""
     cells = math.prod(shape)
     for first in range(0, cells, PART_CELLS):
         yield np.arange(first, min(first + PART_CELLS, cells), dtype=np.intp)

@@ -342,7 +342,6 @@ class Walk:
         return served
 
     def add_values(self, cells: CellNumbers, values: Floats) -> None:
-        """Add the values of served cells, shape (time cells, cells), before more are requested."""
         if self._remaining is None:
             self._history.add_values(cells, values)
 

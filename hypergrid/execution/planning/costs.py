@@ -8,7 +8,6 @@ the cube of its stations.
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.core.lru_cache import LruCache
 from hypergrid.core.pacing import time_waited_s
 from hypergrid.core.readings import Readings
 from hypergrid.execution.operators.intervals import IntervalNotes
@@ -93,7 +93,7 @@ def _touching_s_a_byte(_number: int) -> float:
 MEAN: Final = Aggregate("mean", ("time",), 0.0)
 MAX_TRIALS: Final = 64
 """Maximum number of bases whose trials are cached."""
-_trials: OrderedDict[str, float | None] = OrderedDict()
+_TRIALS: Final[LruCache[str, tuple[float | None]]] = LruCache(MAX_TRIALS)
 
 
 def reading_ns(surface: Perspective, node: Perspective) -> float | None:
@@ -106,18 +106,15 @@ def reading_ns(surface: Perspective, node: Perspective) -> float | None:
         return None
     for source, operator, _ in find_readers(surface, node):
         if operator is not None and is_read_in_pieces(source, operator):
-            if node.token not in _trials:
-                _trials[node.token] = _run_trial(base, node)
-                while len(_trials) > MAX_TRIALS:
-                    _trials.popitem(last=False)
-            return _trials[node.token]
+            trial = _TRIALS.peek(node.token)
+            if trial is None:
+                trial = (_run_trial(base, base.source, node.stations),)
+                _TRIALS.put(node.token, trial, 1)
+            return trial[0]
     return None
 
 
-def _run_trial(base: Base, node: Perspective) -> float | None:
-    source, axis = base.source, node.topology.space
-    if not isinstance(source, ArchiveSource) or not isinstance(axis, SeriesAxis):
-        raise TypeError("a trial reads an archive")
+def _run_trial(base: Base, source: ArchiveSource, axis: SeriesAxis) -> float | None:
     span = next(source.spans(base.window, CHUNKS_AT_ONCE), None)
     if span is None:
         return None
@@ -245,35 +242,8 @@ class Measurement:
     """Share of these cells that have a value, 0 to 1."""
 
 
-class MeasurementTable:
-    """Thread-safe LRU table of measurements by token."""
-
-    def __init__(self, kept: int = MAX_MEASUREMENTS) -> None:
-        self._max_entries = kept
-        self._measurements: OrderedDict[str, Measurement] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._measurements)
-
-    def get(self, token: str) -> Measurement | None:
-        """Return the measurement of a perspective, if any, and mark it as recently used."""
-        with self._lock:
-            if token in self._measurements:
-                self._measurements.move_to_end(token)
-            return self._measurements.get(token)
-
-    def put(self, token: str, measured: Measurement) -> None:
-        """Store a measurement in place of an earlier one; evict the least recently used."""
-        with self._lock:
-            self._measurements[token] = measured
-            self._measurements.move_to_end(token)
-            while len(self._measurements) > self._max_entries:
-                self._measurements.popitem(last=False)
-
-
-MEASUREMENTS: Final = MeasurementTable()
-"""Measurements of this process."""
+MEASUREMENTS: Final[LruCache[str, Measurement]] = LruCache(MAX_MEASUREMENTS)
+"""Measurements of this process by token, each of size 1."""
 
 
 class Meter:
@@ -305,8 +275,7 @@ class Meter:
                 present += round(int(np.count_nonzero(np.isfinite(looked))) * share)
             self._sums[token] = cells, present, seconds + passed - inner
 
-    def save_sums(self, table: MeasurementTable = MEASUREMENTS) -> None:
-        """Store the sums as measurements for later plans."""
+    def save_sums(self, table: LruCache[str, Measurement] = MEASUREMENTS) -> None:
         for token, (cells, present, seconds) in self._sums.items():
             if cells:
-                table.put(token, Measurement(cells, seconds, present / cells))
+                table.put(token, Measurement(cells, seconds, present / cells), 1)

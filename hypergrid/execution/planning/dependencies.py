@@ -16,18 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.times import SECOND_NS, Window
-from hypergrid.execution.operators.cells import Cells, select_times
+from hypergrid.execution.operators.cells import Cells
 from hypergrid.execution.operators.grids import TimePart
 from hypergrid.interpolation import Variogram
 from hypergrid.interpolation.solvers.trend import trend_of
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Recur
+from hypergrid.perspective.build.restrict import find_lengths_ns
 from hypergrid.topology import (
-    Bins,
     Cover,
     Instants,
     Periodic,
-    Regular,
-    SeriesAxis,
     TimeAxis,
     TimeCells,
     blocks_of,
@@ -39,10 +37,8 @@ Times = NDArray[np.intp]
 """Indices of some time cells of a perspective, increasing, shape (chosen,)."""
 
 
-@lru_cache(maxsize=64)
-def make_cover(source: TimeAxis, target: TimeCells) -> Cover:
-    """Return `cover`, cached for all boxes."""
-    return cover(source, target)
+# All boxes of a run ask for the same covers.
+_cached_cover = lru_cache(maxsize=64)(cover)
 
 
 def find_covered_cells(source: TimeAxis, target: TimeCells, operator: Aggregate, times: Times) -> tuple[Times, Cover]:
@@ -50,7 +46,7 @@ def find_covered_cells(source: TimeAxis, target: TimeCells, operator: Aggregate,
 
     If they need none, the first source cell is returned, which covers nothing.
     """
-    whole = make_cover(source, target)
+    whole = _cached_cover(source, target)
     if operator.row.prepare is not None:
         # How far back the last value before a cell lies depends on the values: all source cells are needed.
         return np.arange(source.count), Cover(whole.first[times], whole.stop[times], whole.members)
@@ -73,14 +69,12 @@ def make_time_part(
 
 def find_reached_cells(node: Perspective, operator: InterpolateInTime, times: Times) -> Times:
     """Return the range of source cells whose values may affect some instants."""
-    axis, source = node.source.topology.space, node.source.topology.time
-    if not isinstance(axis, SeriesAxis):
-        raise TypeError("an interpolation in time is at stations")
+    source = node.source.topology.time
     if isinstance(source, Periodic):
         # Each periodic cell is at many times.
         return np.arange(source.count)
     instants = node.topology.time.corners[times]
-    reach = operator.reach_ns(axis) + _longest_ns(source)
+    reach = operator.reach_ns(node.source.stations) + int(np.max(find_lengths_ns(source)))
     first = int(np.searchsorted(source.corners, instants[0] - reach))
     stop = int(np.searchsorted(source.corners, instants[-1] + reach, side="right"))
     return np.arange(first, stop) if stop > first else np.zeros(1, dtype=np.intp)
@@ -91,12 +85,6 @@ def recurred(node: Perspective, times: Times | None) -> tuple[Times, Times]:
     numbers = find_normal_cells(node.source.topology.time, node.topology.time)
     needed, places = np.unique(numbers if times is None else numbers[times], return_inverse=True)
     return needed, places
-
-
-def _longest_ns(axis: TimeAxis) -> int:
-    if isinstance(axis, Bins):
-        return int(axis.lengths.max(initial=0))
-    return axis.length if isinstance(axis, Regular) else 0
 
 
 def find_needed_cells(node: Perspective, times: Times) -> Times | None:
@@ -159,7 +147,7 @@ def affected_time_cells(node: Perspective, changes: Changes) -> NDArray[np.bool_
     if isinstance(operator, Aggregate) and "time" in operator.dimensions:
         return _mask_covering(node, changes)
     if isinstance(operator, InterpolateInTime):
-        reach_ns = operator.reach_ns(_require_series(node.source))
+        reach_ns = operator.reach_ns(node.source.stations)
         return _mask_cells(time, [_widen_window(window, reach_ns) for window in _source_windows(node.source, changes)])
     if isinstance(operator, Recur):
         return affected_time_cells(node.source, changes)[find_normal_cells(node.source.topology.time, time)]
@@ -203,13 +191,10 @@ def _mask_covering(node: Perspective, changes: Changes) -> NDArray[np.bool_]:
 
 def _reading_windows(node: Perspective, changes: Changes) -> list[Window]:
     """Return the windows in which intervals of changed readings may begin."""
-    base = node.list_bases()[0]
-    if not isinstance(base.operator, Base):
-        raise TypeError("a base has a source")
     # Readings are stored by their stamp.
-    ends = [series.interval_s for series in _require_series(base).series if series.stamp == "end"]
+    ends = [series.interval_s for series in node.list_bases()[0].series if series.stamp == "end"]
     longest_ns = round(max(ends, default=0.0) * SECOND_NS)
-    written = changes.get(base.operator.source.variable.name, ())
+    written = changes.get(node.bases[0].source.variable.name, ())
     return [Window(window.start_ns - longest_ns, window.stop_ns) for window in written]
 
 
@@ -242,12 +227,6 @@ def _mask_cells(time: TimeAxis, windows: Sequence[Window]) -> NDArray[np.bool_]:
 def _block_bounds(time: TimeAxis) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     # An instant is a cell of one nanosecond.
     return (time.corners, time.corners + 1) if isinstance(time, Instants) else blocks_of(time)
-
-
-def _require_series(node: Perspective) -> SeriesAxis:
-    if not isinstance(node.topology.space, SeriesAxis):
-        raise TypeError("readings lie at series")
-    return node.topology.space
 
 
 Compute = Callable[[Times], Cells]
@@ -286,11 +265,7 @@ class Buffer:
                 self._times = np.concatenate([self._times, missing])[order]
         if self._held is None:
             raise TypeError("a box asks for at least one time cell")
-        return (
-            self._held
-            if len(times) == len(self._times)
-            else select_times(self._held, np.searchsorted(self._times, times))
-        )
+        return self._held.select_times(None if len(times) == len(self._times) else np.searchsorted(self._times, times))
 
     def evict_old(self, last: NDArray[np.intp], box: int) -> None:
         """Evict time cells whose `last` box, shape (time cells,), is not after `box`."""
@@ -299,7 +274,7 @@ class Buffer:
         kept = last[self._times] > box
         if kept.all():
             return
-        self._held = select_times(self._held, np.flatnonzero(kept)) if kept.any() else None
+        self._held = self._held.select_times(np.flatnonzero(kept)) if kept.any() else None
         self._times = self._times[kept]
 
     @property
@@ -324,17 +299,17 @@ class Buffers:
         """
         self._last = {token: last_boxes for token, last_boxes in last.items() if token in worth}
         self._buffers = {token: Buffer() for token in self._last}
-        self._at_stations = {item.token for item in surface.list_chain() if isinstance(item.topology.space, SeriesAxis)}
+        self._at_stations = {item.token for item in surface.list_chain() if item.is_at_stations}
         self.peak = 0
         """Maximum number of cells held after any box."""
 
     def has_buffer(self, node: Perspective) -> bool:
         return node.token in self._buffers
 
-    def get_cells(self, node: Perspective, places: NDArray[np.intp], times: Times, compute: Compute) -> Cells:
-        """Return time cells over some places; compute only those that are not held."""
-        buffer = self._buffers.get(node.token)
-        return compute(times) if buffer is None else buffer.get_cells(places, times, compute)
+    def get_cells(self, node: Perspective, places: NDArray[np.intp], times: Times | None, compute: Compute) -> Cells:
+        """Return some time cells, or all, of a perspective that has a buffer."""
+        wanted = np.arange(node.topology.time.count) if times is None else times
+        return self._buffers[node.token].get_cells(places, wanted, compute)
 
     def evict_box(self, box: int, *, last_places: bool) -> None:
         """Evict what no later box in time needs; each block of places restarts at 0."""

@@ -27,7 +27,7 @@ def explain(plan: Plan, *, measured: bool = False) -> str:
     fired = [f"  {fired.rule}: {fired.why}" for fired in plan.rewritten.fired]
     lines += ["Rewritten by:", *fired] if fired else ["Rewritten by: no rule"]
     chain = plan.surface.list_chain()
-    known = [MEASUREMENTS.get(item.token) if measured else None for item in chain]
+    known = [MEASUREMENTS.peek(item.token) if measured else None for item in chain]
     rows, seconds = _format_table(plan, chain, known)
     lines += [f"Plan ({plan.strategy.describe()}):", *rows]
     times = plan.surface.topology.time.count
@@ -46,7 +46,7 @@ def projected_s(plan: Plan) -> float:
     """Project the time of a plan [s], measured by this process or else tabulated."""
     chain = plan.surface.list_chain()
     return sum(
-        _step_costs(step, MEASUREMENTS.get(item.token))[1] * step.cells * 1e-9
+        _step_costs(step, MEASUREMENTS.peek(item.token))[1] * step.cells * 1e-9
         for step, item in zip(plan.steps, chain, strict=True)
     )
 
@@ -87,7 +87,6 @@ def _format_cells(item: Perspective) -> str:
 
 
 def round_length_ns(length_ns: int) -> int:
-    """Round a length for display."""
     # Cells over all instants of an array end one nanosecond after the last instant.
     if length_ns % 1_000 == 1 and length_ns > 1_000:
         return length_ns - 1
@@ -115,7 +114,6 @@ def _clip_line(surface: Surface) -> list[str]:
 def _format_table(
     plan: Plan, chain: Sequence[Perspective], known: Sequence[Measurement | None]
 ) -> tuple[list[str], float]:
-    """Format a heading and a line per step; also return the total time [s]."""
     rows, total = [("cells", "density", "ns/cell", "bytes", "s", "step")], 0.0
     for number, (step, item, measurement) in enumerate(zip(plan.steps, chain, known, strict=True)):
         density, unit_ns = _step_costs(step, measurement)
@@ -194,7 +192,7 @@ def make_plan_graph(plan: Plan) -> list[PlanNode]:
     """Return the perspectives of a plan as computed, sources first; the last is the surface."""
     nodes = []
     for step, item in zip(plan.steps, plan.surface.list_chain(), strict=True):
-        measurement = MEASUREMENTS.get(item.token)
+        measurement = MEASUREMENTS.peek(item.token)
         nodes.append(
             PlanNode(
                 token=item.token,

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -13,26 +13,103 @@ from hypergrid.execution.operators.pieces import all_in_pieces, estimate_reading
 from hypergrid.execution.operators.pieces import projected_bytes as reading_bytes
 from hypergrid.execution.planning.costs import MEASUREMENTS, estimate_solving_s, reading_ns, system_bytes
 from hypergrid.execution.planning.dependencies import find_all_needed
-from hypergrid.execution.planning.strategy import (
-    Strategy,
-    StrategyOption,
-    commutes,
-    count_at_stations,
-    list_materialised,
-    parse_strategy,
-    path,
-    pulled,
-)
 from hypergrid.interpolation.kernels.covariance import WORTH_COMPILED
 from hypergrid.interpolation.local.field import CHUNK_BYTES, FACTOR_BYTES, FEW_SLICES, held_bytes
 from hypergrid.interpolation.methods.in_time import CELLS_AT_ONCE
 from hypergrid.interpolation.solvers.field import PIECE_PAIRS
-from hypergrid.perspective import Aggregate, Interpolate, InterpolateInTime, Perspective, Recur, Surface
+from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Recur, Surface
 from hypergrid.perspective.build.uncertainty_spec import split_aggregates
 from hypergrid.perspective.functions.aggregate_formulas import LISTED_AT_ONCE
 from hypergrid.perspective.functions.aggregates import AggregateRow
 from hypergrid.rewrite import RULES, RewriteResult, Rule, rewrite
-from hypergrid.topology import Bands, Grid, Periodic, Points, SeriesAxis, ZoneCells
+from hypergrid.topology import Bands, Grid, Periodic, Points, ZoneCells
+
+# Strategies: how many perspectives are materialised before the rest is pulled (thesis 5.6, 5.7.2.2).
+#
+# A chain has N perspectives above the base; converts of readings, which have no cells, count as part of the base.
+# hybrid-k materialises the first k of them whole, in blocks, with everything below them, and pulls the others box by
+# box. Top-down is hybrid-N, bottom-up hybrid-0. If a merge makes the chain a tree, k counts along the path of first
+# sources; other branches are materialised if they lie below a materialised step.
+
+StrategyOption = Literal["auto", "top_down", "bottom_up"] | int
+"""User option: a name, or the k of hybrid-k."""
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How a surface is computed."""
+
+    k: int
+    """Number of materialised perspectives of the path."""
+    perspectives: int
+    """N: number of perspectives of the path."""
+    name: str
+    """The requested strategy."""
+    buffered: bool = True
+    """Whether cells that several boxes need are buffered between them."""
+    keeps_weights: bool = True
+    """Whether kriging weights are cached for the next box and the next query."""
+
+    def describe(self) -> str:
+        how = {0: "bottom-up", self.perspectives: "top-down"}.get(self.k, f"hybrid-{self.k}")
+        return f"{self.name.replace('_', '-')}: {how}, {self.k} of {self.perspectives} perspectives materialised"
+
+
+def path(surface: Perspective) -> list[Perspective]:
+    """Return the perspectives above the base along first sources, from the base upwards."""
+    nodes = []
+    node = surface
+    while not _is_base(node):
+        nodes.append(node)
+        node = node.source
+    return nodes[::-1]
+
+
+def list_materialised(surface: Perspective, k: int) -> list[Perspective]:
+    """List the perspectives that hybrid-k materialises above the bases, sources first."""
+    return [item for item in path(surface)[k - 1].list_chain() if not _is_base(item)] if k else []
+
+
+def pulled(surface: Perspective, k: int) -> list[Perspective]:
+    """List the perspectives that hybrid-k pulls box by box, sources first."""
+    held = {item.token for item in list_materialised(surface, k)}
+    return [item for item in surface.list_chain() if not _is_base(item) and item.token not in held]
+
+
+def count_at_stations(surface: Perspective) -> int:
+    """Count the perspectives at stations: the k that computes each of them once."""
+    return sum(item.is_at_stations for item in path(surface))
+
+
+def parse_strategy(wanted: StrategyOption, surface: Perspective) -> int | None:
+    """Return the requested k; None for "auto".
+
+    Raises
+    ------
+    InvalidQuery
+        Unknown strategy, or a k above the number of perspectives.
+    """
+    path_length = len(path(surface))
+    named = {"auto": None, "top_down": path_length, "bottom_up": 0}
+    if isinstance(wanted, str) and wanted in named:
+        return named[wanted]
+    # `bool` is a subclass of `int`.
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 0 <= wanted <= path_length:
+        raise InvalidQuery(
+            f"strategy needs one of {', '.join(named)}, or how many perspectives are materialised, 0 to {path_length} "
+            f"for this query; got {wanted!r}"
+        )
+    return wanted
+
+
+def commutes(node: Perspective) -> bool:
+    """Return whether an aggregate over time is computed before the interpolation below it."""
+    return isinstance(node.operator, Aggregate) and node.operator.at_stations
+
+
+def _is_base(node: Perspective) -> bool:
+    return isinstance(node.operator, Base) or node.holds_readings
+
 
 # A few times one core's share of the cache, and far below the memory of any machine.
 BLOCK_BYTES: Final = 32 * 2**20
@@ -83,21 +160,13 @@ class Plan:
     """Peak memory that the run adds [bytes]."""
     projected_s: float
     """Tabulated cost [s]."""
-    block_times: int | None = None
+    block_times: int | None
     """Time cells of the surface in one block; None for all."""
-    strategy_choice: Strategy | None = None
-    """How many perspectives are materialised; None for those at the stations."""
-
-    @property
-    def strategy(self) -> Strategy:
-        """Strategy of the run; by default it materialises the perspectives at the stations."""
-        if self.strategy_choice is not None:
-            return self.strategy_choice
-        return Strategy(count_at_stations(self.surface), len(path(self.surface)), "auto")
+    strategy: Strategy
+    """How many perspectives are materialised."""
 
     @property
     def surface(self) -> Perspective:
-        """The perspective to compute, after rewriting."""
         return self.rewritten.surface.perspective
 
     def check(self, allowed_bytes: int | None) -> None:
@@ -120,8 +189,9 @@ class Plan:
         beside = self.projected_bytes - sum(sizes)
         number = int(np.argmax(sizes))
         if beside > sizes[number]:
-            return advise_on_result(self.surface, beside)
-        return advise_on_step(self.surface, number, self.steps[number].what, sizes[number])
+            return _advise_on_result(self.surface, beside)
+        remedy = _advise_on_operator(self.surface, self.surface.list_chain()[number])
+        return f"step {number}, {self.steps[number].what}, takes {sizes[number]:,} of them: {remedy}"
 
 
 def _check_allowed(allowed_bytes: object) -> None:
@@ -217,11 +287,11 @@ def estimate_response_s(plan: Plan) -> float:
     """Estimate the mean response time of a plan [s], from measured costs where available."""
     final, costs = plan.surface, {}
     for item, step in zip(final.list_chain(), plan.steps, strict=True):
-        measurement = MEASUREMENTS.get(item.token)
+        measurement = MEASUREMENTS.peek(item.token)
         seconds = step.projected_s if measurement is None else measurement.seconds / measurement.cells * step.cells
         # Sparse storage at stations skips holes; on a grid every cell is processed.
         costs[item.token] = StepCost(
-            seconds, 1.0 if measurement is None or not _is_at_stations(item) else measurement.density
+            seconds, 1.0 if measurement is None or not item.is_at_stations else measurement.density
         )
     times = final.topology.time.count
     boxes = -(-times // (plan.block_times or times))
@@ -241,7 +311,7 @@ def _fit_plan(
         plan = _build_plan(surface, rewritten, chosen, block, None)
     while allowed_bytes is not None and plan.projected_bytes > allowed_bytes and (block > 1 or times > 1):
         # Few places per call cost more than few time cells: below FEW_PLACES, cut time first.
-        if not _is_at_stations(final) and block > 1 and (block > FEW_PLACES or times == 1 or refining):
+        if not final.is_at_stations and block > 1 and (block > FEW_PLACES or times == 1 or refining):
             block = -(-block // 2)
         elif times > 1 and not refining:
             times = -(-times // 2)
@@ -257,8 +327,8 @@ def _find_block_cells(final: Perspective, chosen: Strategy, *, refining: bool) -
     space = final.topology.space.count
     carried = _find_carried_by(final, chosen)
     block = space
-    if not _is_at_stations(final):
-        drawn = [item for item in pulled(final, chosen.k) if not _is_at_stations(item)] or [final]
+    if not final.is_at_stations:
+        drawn = [item for item in pulled(final, chosen.k) if not item.is_at_stations] or [final]
         largest = max(_place_bytes(item, final, carried=item in carried) for item in drawn)
         # Steps that write into the surface in chunks, or are carried from the stations, are never held as a whole.
         block = space if carried or _cuts_itself(final) else max(1, min(space, BLOCK_BYTES // largest))
@@ -266,7 +336,7 @@ def _find_block_cells(final: Perspective, chosen: Strategy, *, refining: bool) -
         block = min([block, *(_cells_of_parts(item, final) for item in grids)])
         # Use equal blocks: a small last one would not be worth the compiled loops that the others run.
         block = -(-space // -(-space // block))
-    if refining and not _is_at_stations(final):
+    if refining and not final.is_at_stations:
         block = max(1, min(block, -(-space // REFINING_BLOCKS)))
     return block
 
@@ -298,10 +368,13 @@ def _build_plan(
         # A carried step makes one box. A pulled one keeps the overlap with the next box and joins it with new cells.
         total += 8 * 2 * times * block * len(carried)
         drawn = [item for item in pulled(final, chosen.k) if item not in carried]
-        total += sum(3 * 24 * rows[item.token].node_count * _count_width(item, block, final) for item in drawn)
+        total += sum(
+            3 * 24 * _count_values(item, block * _count_places(item, final), rows[item.token].node_count)
+            for item in drawn
+        )
     # A perspective materialised on a grid is held whole, with its counts.
     total += sum(
-        24 * item.topology.count for item in chain if item.token in held - {final.token} and not _is_at_stations(item)
+        24 * item.topology.count for item in chain if item.token in held - {final.token} and not item.is_at_stations
     )
     total += sum(step.projected_bytes for step in steps) + kept
     seconds = sum(step.projected_s for step in steps)
@@ -346,10 +419,6 @@ def _count_times(final: Perspective, times: int | None, held: set[str]) -> dict[
     return {item.token: _TimeCounts(rows[item.token], below.get(item.token, 0)) for item in chain}
 
 
-def _count_width(node: Perspective, block: int, final: Perspective) -> int:
-    return node.topology.space.count if _is_at_stations(node) else block * _count_places(node, final)
-
-
 def _find_carried_by(final: Perspective, chosen: Strategy) -> tuple[Perspective, ...]:
     """Return `_find_carried`, or nothing if interpolated slices are materialised."""
     carried = _find_carried(final)
@@ -364,9 +433,11 @@ def _cell_bytes(final: Perspective, carried: tuple[Perspective, ...], *, streame
     arrays = 1 if whole and _counts_are_even(carried[0] if carried else final) else 4
     # The mean of slices, if there are few, is made as a block and copied into the surface.
     arrays += len(carried) == 2 and not streamed
-    # The variance of a mean may be a bracket of two.
-    variances = 2 if split_aggregates(final)[1] else 1
-    return 8 * (arrays + (variances if _wants_variance(final) else 0))
+    below, aggregates = split_aggregates(final)
+    if isinstance(below.operator, Interpolate) and below.operator.variance:
+        # The variance of a mean may be a bracket of two.
+        arrays += 2 if aggregates else 1
+    return 8 * arrays
 
 
 def _counts_are_even(below: Perspective) -> bool:
@@ -436,7 +507,7 @@ def _count_neighbours(node: Perspective) -> int:
 
 def _find_carried(final: Perspective) -> tuple[Perspective, ...]:
     """Return the last steps of a chain that are one product with station values."""
-    below = final.source if isinstance(final.operator, Aggregate) and final.operator.at_stations else final
+    below = final.source if commutes(final) else final
     operator = below.operator
     if not isinstance(operator, Interpolate) or operator.variance or not operator.uses_all(_count_stations(below)):
         return ()
@@ -459,21 +530,12 @@ def _count_stations(node: Perspective) -> int:
     return node.source.topology.space.count
 
 
-def _is_at_stations(node: Perspective) -> bool:
-    return isinstance(node.topology.space, SeriesAxis)
-
-
-def _wants_variance(node: Perspective) -> bool:
-    below, _ = split_aggregates(node)
-    return isinstance(below.operator, Interpolate) and below.operator.variance
-
-
 def _make_step(node: Perspective, final: Perspective, block: int, *, carried: bool, rows: _TimeCounts) -> PlanStep:
     topology, operator = node.topology, node.operator
     # Slices carried from the stations are held only in the surface itself.
     values = 0 if carried else _count_values(node, block, rows.node_count)
     held, work, kind = values * 8 * 3, float(topology.count), type(operator).__name__.lower()
-    if node.holds_readings and isinstance(topology.space, SeriesAxis):
+    if node.holds_readings:
         held, work = reading_bytes(final, node), float(estimate_readings(node))
     elif isinstance(operator, Aggregate):
         work = float(estimate_readings(node.source) if node.source.holds_readings else node.source.topology.count)
@@ -562,10 +624,10 @@ def _listed_bytes(node: Perspective, row: AggregateRow, block: int, rows: _TimeC
 
 
 def _count_values(node: Perspective, block: int, rows: int) -> int:
-    return rows * (node.topology.space.count if _is_at_stations(node) else block)
+    return rows * (node.topology.space.count if node.is_at_stations else block)
 
 
-def advise_on_result(final: Perspective, held: int) -> str:
+def _advise_on_result(final: Perspective, held: int) -> str:
     """Advise how to shrink a result of `held` bytes, including its assembly."""
     coarser = {Grid: "a coarser or smaller grid", Points: "fewer points"}.get(
         type(final.topology.space), "longer time cells"
@@ -574,17 +636,6 @@ def advise_on_result(final: Perspective, held: int) -> str:
         f"the result itself takes {held:,} of them: write it block by block (.to_zarr, -o out.zarr), or ask for "
         f"{coarser} or a shorter time"
     )
-
-
-def advise_on_step(final: Perspective, number: int, what: str, held: int) -> str:
-    """Advise how to shrink a step of a chain that takes `held` bytes.
-
-    Parameters
-    ----------
-    number, what
-        Number of the step in `explain()`, and its description there.
-    """
-    return f"step {number}, {what}, takes {held:,} of them: {_advise_on_operator(final, final.list_chain()[number])}"
 
 
 def _advise_on_operator(final: Perspective, node: Perspective) -> str:
@@ -659,7 +710,7 @@ def mean_response_s(surface: Perspective, costs: Mapping[str, StepCost], k: int,
         if item.token in few:
             # An interpolation below a commuted aggregate runs once per aggregated cell, not once per slice.
             seconds *= few[item.token].topology.time.count / item.topology.time.count
-        if isinstance(item.topology.space, SeriesAxis):
+        if item.is_at_stations:
             share = ((boxes + 1) / 2 + (blocks - 1) * boxes) / total
         else:
             share = (total + 1) / (2 * total)

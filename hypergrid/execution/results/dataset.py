@@ -19,6 +19,7 @@ from hypergrid.core.times import SECOND_NS, format_duration, format_instant
 from hypergrid.core.units import KNOWN_VARIABLES, to_cf
 from hypergrid.core.version import VERSION
 from hypergrid.execution.diagnostics import coverage_of, note_all_missing
+from hypergrid.execution.operators.cells import Cells
 from hypergrid.execution.planning.explain import round_length_ns
 from hypergrid.execution.running.run import Outcome
 from hypergrid.interpolation import Variogram
@@ -80,15 +81,9 @@ def to_dataset(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
     """
     shape, dims = surface.topology.shape, list_dims(surface)
     flat = outcome.value.shape
-    arrays: dict[str, NDArray[Any]] = {"value": outcome.value}
-    if outcome.count is not None:
-        arrays["count"] = np.broadcast_to(outcome.count.astype(np.int32), flat)
-    if outcome.possible is not None and np.any(outcome.possible > 0):
-        arrays["count_possible"] = np.broadcast_to(outcome.possible.astype(np.int32), flat)
-    if outcome.variance is not None:
-        arrays["variance"] = outcome.variance
-    if outcome.variance_low is not None:
-        arrays["variance_low"] = outcome.variance_low
+    arrays = list_arrays(outcome)
+    for name in arrays.keys() & {"count", "count_possible"}:
+        arrays[name] = np.broadcast_to(arrays[name].astype(np.int32), flat)
     attributes = make_attributes(surface, outcome.correlation)
     data: dict[str, Any] = {name: (dims, array.reshape(shape), attributes[name]) for name, array in arrays.items()}
     if outcome.extrapolated is not None:
@@ -100,12 +95,21 @@ def to_dataset(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
     return xr.Dataset(data, make_coords(surface), about)
 
 
+def list_arrays(part: Outcome | Cells) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a surface or block by the names of their result variables, without those not known."""
+    possible = None if part.possible is None or not np.any(part.possible > 0) else part.possible
+    named = {
+        "value": part.value, "count": part.count, "count_possible": possible, "variance": part.variance,
+        "variance_low": part.variance_low,
+    }  # fmt: skip
+    return {name: array for name, array in named.items() if array is not None}
+
+
 def list_dims(surface: Perspective) -> tuple[str, ...]:
     return (surface.topology.time.name, *_space_dims(surface.topology.space))
 
 
 def make_coords(surface: Perspective) -> dict[str, Any]:
-    """Return the coordinates of a result with their bounds, in the form of `xarray.Dataset`."""
     return {**time_coords(surface.topology.time), **_space_coords(surface.topology.space)}
 
 
@@ -224,21 +228,15 @@ def _space_coords(space: Space) -> dict[str, Any]:
 def _value_attributes(surface: Perspective) -> dict[str, Any]:
     attributes: dict[str, Any] = {"units": to_cf(surface.unit), **value_names(surface)}
     value_steps = _list_value_steps(surface)
-    methods = [text for item in value_steps if (text := _cell_method(item))]
-    if methods:
-        # Branches of a recipe may share methods.
-        attributes["cell_methods"] = " ".join(dict.fromkeys(methods))
-    others = [
-        _describe_aggregate(item)
-        for item in value_steps
-        if isinstance(item.operator, Aggregate) and not _has_method(item)
-    ]
-    if others:
-        attributes["comment"] = "; ".join(dict.fromkeys(others))
-    for item in value_steps:
-        if isinstance(item.operator, Aggregate):
-            given = format_parameters(item, item.operator)
-            attributes |= {f"{item.operator.function}_{name}": value for name, value in given.items()}
+    aggregates = [item for item in value_steps if isinstance(item.operator, Aggregate)]
+    others = [_describe_aggregate(item) for item in aggregates if not item.aggregate.row.cell_method]
+    # Branches of a recipe may share methods.
+    methods = " ".join(dict.fromkeys(filter(None, map(_cell_method, value_steps))))
+    texts = {"cell_methods": methods, "comment": "; ".join(dict.fromkeys(others))}
+    attributes |= {name: text for name, text in texts.items() if text}
+    for item in aggregates:
+        given = format_parameters(item, item.aggregate)
+        attributes |= {f"{item.aggregate.function}_{name}": value for name, value in given.items()}
     normals = [_describe_reference(item.source) for item in surface.list_chain() if isinstance(item.operator, Recur)]
     if normals:
         attributes["reference"] = "; ".join(dict.fromkeys(normals))
@@ -246,7 +244,6 @@ def _value_attributes(surface: Perspective) -> dict[str, Any]:
 
 
 def _list_value_steps(node: Perspective) -> list[Perspective]:
-    """List the steps that values went through, without those of the normals."""
     if isinstance(node.operator, Recur):
         return []
     return [*(item for source in node.sources for item in _list_value_steps(source)), node]
@@ -263,17 +260,11 @@ def _describe_reference(normal: Perspective) -> str:
 
 def _describe_aggregate(item: Perspective) -> str:
     """Describe an aggregate in words, for attributes other than cell methods."""
-    operator = item.operator
-    if not isinstance(operator, Aggregate):
-        raise TypeError(f"{type(operator).__name__} is no aggregate")
+    operator = item.aggregate
     remarks = [describe_time_cells(operator.dimensions, item.topology.time), _describe_weights(item, operator)]
     words = ", ".join(remark for remark in remarks if remark)
     over = f"{operator.describe_call()} over {', '.join(operator.dimensions)}"
     return f"{over} ({words})" if words else over
-
-
-def _has_method(item: Perspective) -> bool:
-    return isinstance(item.operator, Aggregate) and bool(item.operator.row.cell_method)
 
 
 def _cell_method(item: Perspective) -> str:
@@ -283,7 +274,7 @@ def _cell_method(item: Perspective) -> str:
         return f"time: point (comment: {operator.method})"
     if isinstance(operator, Interpolate):
         return _describe_support(operator, item.topology.space)
-    if not isinstance(operator, Aggregate) or not _has_method(item):
+    if not isinstance(operator, Aggregate) or not operator.row.cell_method:
         return ""
     return format_cell_methods(
         operator.dimensions, operator.row.cell_method, item.topology.time, remark=_describe_weights(item, operator)
@@ -313,7 +304,6 @@ def _describe_differences(item: Perspective, operator: Aggregate) -> str:
 
 
 def _describe_support(operator: Interpolate, space: Space) -> str:
-    """Return the spatial support of an estimate as CF cell methods."""
     given = operator.arguments
     height = "z: " if isinstance(space, Grid | Points) and space.z is not None else ""
     if given.get("support") != "block":
@@ -330,16 +320,9 @@ def _count_name(surface: Perspective) -> str:
     return "readings or source cells used"
 
 
-def _describe_distance(node: Perspective, operator: Interpolate) -> str:
-    axis = node.source.topology.space
-    if not isinstance(axis, SeriesAxis):
-        raise TypeError("an interpolation starts from stations")
-    return place_stations(axis, operator).metres.description
-
-
 def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, token: str) -> dict[str, str]:
     """Return the attributes of a result: its description, and everything needed to reproduce it."""
-    bases = [item.operator for item in surface.list_bases() if isinstance(item.operator, Base)]
+    bases = surface.bases
     attributes = {
         "Conventions": "CF-1.11",
         "title": f"{question.variable}: {' > '.join(step.name for step in question.steps) or 'readings'}",
@@ -364,7 +347,7 @@ def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
         # The name, not the path: a copy elsewhere, or on another machine, gives the same attribute.
         attributes["hypergrid_archive"] = ", ".join(sorted(archives))
     ways = [
-        _describe_distance(item, item.operator)
+        place_stations(item.source.stations, item.operator).metres.description
         for item in surface.list_chain()
         if isinstance(item.operator, Interpolate)
     ]
@@ -551,7 +534,6 @@ def _climatology_coords(axis: Periodic) -> dict[str, Any]:
 
 
 def _bounded_coords(dimension: str, bounds: NDArray[np.int64], name: str, attributes: dict[str, str]) -> dict[str, Any]:
-    """Return the times of a dimension, and their bounds."""
     # Use one unit, so that a file's times and their bounds can be compared.
     unit = _time_unit(bounds)
     return {
@@ -561,7 +543,6 @@ def _bounded_coords(dimension: str, bounds: NDArray[np.int64], name: str, attrib
 
 
 def _time_unit(instants_ns: NDArray[np.int64]) -> dict[str, str]:
-    """Return the encoding of times: whole seconds if possible, else nanoseconds."""
     unit = "nanoseconds" if (instants_ns % SECOND_NS).any() else "seconds"
     return {"units": f"{unit} since 1970-01-01", "calendar": "standard", "dtype": "int64"}
 

@@ -6,6 +6,7 @@ last block is written, its attribute `hypergrid_incomplete` says so; after a kil
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import warnings
@@ -24,7 +25,7 @@ from hypergrid.core.lazy_libraries import xr
 from hypergrid.execution.diagnostics import Tally, coverage_of
 from hypergrid.execution.operators.cells import Cells
 from hypergrid.execution.planning.plan import Plan, free_bytes, make_plan
-from hypergrid.execution.results.dataset import list_dims, make_attributes, make_coords, provenance
+from hypergrid.execution.results.dataset import list_arrays, list_dims, make_attributes, make_coords, provenance
 from hypergrid.execution.running.run import Outcome, Places
 from hypergrid.perspective import Perspective, QuerySpec, Surface
 from hypergrid.topology import Grid, Points, ZoneCells
@@ -58,11 +59,7 @@ class ChunkLayout:
 
     @property
     def bytes(self) -> int:
-        """Size of the values of a chunk [bytes]."""
-        size = 8
-        for length in self.shape:
-            size *= length
-        return size
+        return 8 * math.prod(self.shape)
 
 
 def make_streamed_plan(surface: Surface, allowed_bytes: int | None) -> tuple[Plan, ChunkLayout]:
@@ -204,16 +201,13 @@ class ZarrOutcome(Outcome):
 
     @property
     def missing(self) -> int:
-        """Number of written cells without a value."""
         return self.total_tally.missing
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything is written and every value is missing."""
         return self.missing == self.plan.cells
 
     def tally(self, _min_coverage: float) -> Tally:
-        """Return the counts of missing values by reason, among those written."""
         return self.total_tally
 
     def get_view(self, _places: Places) -> None:
@@ -224,16 +218,11 @@ class ZarrOutcome(Outcome):
 
     def put_times(self, places: Places, times: NDArray[np.intp], block: Cells) -> None:
         """Write a block of consecutive time cells."""
-        place_range, when = _to_range(places), slice(int(times[0]), int(times[-1]) + 1)
+        if not isinstance(places, slice):
+            raise TypeError("a store takes blocks in the order of its rows")
         self.total_tally.add(block.value, block.count, block.possible, coverage_of(self.plan.surface))
-        self._write("value", place_range, when, block.value)
-        self._write("count", place_range, when, block.count)
-        if np.any(block.possible > 0):
-            self._write("count_possible", place_range, when, block.possible)
-        if block.variance is not None:
-            self._write("variance", place_range, when, block.variance)
-        if block.variance_low is not None:
-            self._write("variance_low", place_range, when, block.variance_low)
+        for name, values in list_arrays(block).items():
+            self._write(name, places, slice(int(times[0]), int(times[-1]) + 1), values)
 
     def finish(self, more: Mapping[str, str]) -> None:
         """Write totals and `more` attributes, and remove the mark of an incomplete store."""
@@ -250,8 +239,8 @@ class ZarrOutcome(Outcome):
         with ignore_zarr_warnings():
             zarr.consolidate_metadata(self.group.store)
 
-    def _write(self, name: str, place_range: tuple[int, int], when: slice, values: NDArray[Any]) -> None:
-        (first, stop), array = place_range, self._array(name)
+    def _write(self, name: str, places: slice, when: slice, values: NDArray[Any]) -> None:
+        first, stop, array = places.start, places.stop, self._array(name)
         # Convert the type first: a column of counts would otherwise be copied as a whole block.
         whole = np.broadcast_to(
             values.astype(_ARRAY_TYPES[name][0], copy=False), (when.stop - when.start, stop - first)
@@ -319,12 +308,6 @@ def ignore_zarr_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*Zarr (V3|format 3) specification.*")
         yield
-
-
-def _to_range(places: Places) -> tuple[int, int]:
-    if isinstance(places, slice):
-        return places.start, places.stop
-    raise TypeError("a store takes blocks in the order of its rows")
 
 
 def _split_rectangles(first: int, stop: int, shape: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], slice]]:

@@ -8,6 +8,7 @@ cached. Readings have no cells: every strategy reads them, and converts of them,
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from hypergrid.core.pacing import give_way
 from hypergrid.core.readings import Readings
 from hypergrid.core.tokens import token
 from hypergrid.execution.diagnostics import RunDiagnostics, note_unlike_bands, replace_infinite
-from hypergrid.execution.operators.cells import Cells, SparseCells, select_kept_times, select_times, store_sparse
+from hypergrid.execution.operators.cells import Cells, SparseCells, store_sparse
 from hypergrid.execution.operators.counters import note_of_cells, prepare_readings
 from hypergrid.execution.operators.elementwise import (
     convert_values,
@@ -25,7 +26,6 @@ from hypergrid.execution.operators.elementwise import (
     merge_sources,
     name_faulty_cell,
     name_faulty_reading,
-    select_places,
 )
 from hypergrid.execution.operators.grids import aggregate_cells, cover_space, space_keys
 from hypergrid.execution.operators.interpolations import (
@@ -120,6 +120,8 @@ class Evaluator:
         self._fields: dict[str, tuple[Field, Metres, int]] = {}
         self._field_cache = FieldCache()
         self._unused = UnusedReadings()
+        self.left_out = self._unused.counts
+        """Readings that were read but not used, counted by reason."""
         self.diagnostics = RunDiagnostics()
         """Notes and other diagnostics of the run."""
         self.correlation = ""
@@ -128,17 +130,11 @@ class Evaluator:
         self._passed_tokens: set[str] = set()
         self.reads_in_pieces, self.reads_once = True, reads_once
 
-    @property
-    def left_out(self) -> dict[str, int]:
-        """Readings that were read but not used, counted by reason."""
-        return self._unused.counts
-
     def hold(self, node: Perspective, cells: Cells) -> None:
         """Cache all cells of a materialised perspective; nothing below it is computed again."""
         self._grid_cells[node.token] = cells
 
     def materialise_stations(self, node: Perspective) -> None:
-        """Compute a perspective at stations as a whole and cache it, sparsely if worthwhile."""
         self._station_cache[node.token] = store_sparse(self._cached_stations(node))
 
     def drop(self, node: Perspective) -> None:
@@ -194,17 +190,13 @@ class Evaluator:
             Optional output buffer, shape (time, cells); steps that support it write there instead of to new memory.
         """
         if isinstance(node.topology.space, SeriesAxis):
-            return select_places(self._station_cells(node, times), cells)
+            return self._station_cells(node, times).select_places(cells)
         if node.token in self._grid_cells:
-            held = select_places(self._grid_cells[node.token], cells)
-            return held if times is None else select_times(held, times)
-        if self._buffers is None:
+            return self._grid_cells[node.token].select_places(cells).select_times(times)
+        if self._buffers is None or not self._buffers.has_buffer(node):
             return self._measure_on_grid(node, cells, times, out)
-        if times is None and not self._buffers.has_buffer(node):
-            return self._measure_on_grid(node, cells, None, out)
-        wanted = np.arange(node.topology.time.count) if times is None else times
         return self._buffers.get_cells(
-            node, cells, wanted, lambda missing: self._measure_on_grid(node, cells, missing, None)
+            node, cells, times, lambda missing: self._measure_on_grid(node, cells, missing, None)
         )
 
     def _measure_on_grid(
@@ -233,7 +225,7 @@ class Evaluator:
                 return self._aggregate_grid(node, operator, cells, times, out)
             if isinstance(operator, Recur):
                 needed, places = recurred(node, times)
-                return select_times(self.block(node.source, cells, times=needed), places)
+                return self.block(node.source, cells, times=needed).select_times(places)
             sources = [self.block(source, cells, times=times) for source in node.sources]
             return self._evaluate_elementwise(node, sources, cells, times)
 
@@ -247,23 +239,20 @@ class Evaluator:
     def _station_cells(self, node: Perspective, times: Times | None) -> Cells:
         if not self._is_pulled(node):
             return self._cached_stations(node) if times is None else self._cached_slices(node, times)
-        if self._buffers is None:
+        if self._buffers is None or not self._buffers.has_buffer(node):
             return self._compute_stations(node, times)
         places = np.arange(node.topology.space.count)
-        wanted = np.arange(node.topology.time.count) if times is None else times
-        return self._buffers.get_cells(node, places, wanted, lambda missing: self._compute_stations(node, missing))
+        return self._buffers.get_cells(node, places, times, lambda missing: self._compute_stations(node, missing))
 
     def _cached_stations(self, node: Perspective) -> Cells:
         if node.token not in self._station_cache:
-            pulled = self._is_pulled(node)
-            self._station_cache[node.token] = (
-                self._station_cells(node, None) if pulled else self._compute_stations(node, None)
-            )
-        return select_kept_times(self._station_cache[node.token], None)
+            evaluate = self._station_cells if self._is_pulled(node) else self._compute_stations
+            self._station_cache[node.token] = evaluate(node, None)
+        return self._station_cache[node.token].select_times(None)
 
     def _cached_slices(self, node: Perspective, times: Times) -> Cells:
         kept = self._station_cache.get(node.token)
-        return select_kept_times(self._cached_stations(node) if kept is None else kept, times)
+        return (self._cached_stations(node) if kept is None else kept).select_times(times)
 
     def _compute_stations(self, node: Perspective, times: Times | None) -> Cells:
         with name_faulty_cell(node, times=times):
@@ -280,8 +269,8 @@ class Evaluator:
         if isinstance(operator, Base):
             values, note = replace_infinite(np.asarray(operator.source.read(operator.window, operator.unread)))
             self.diagnostics.set_note(f"{node.token} infinite", note)
-            whole = Cells(values, np.isfinite(values).astype(np.int64), np.ones((1, 1), dtype=np.int64))
-            return whole if times is None else select_times(whole, times)
+            count, possible = np.isfinite(values).astype(np.int64), np.ones((1, 1), dtype=np.int64)
+            return Cells(values, count, possible).select_times(times)
         if isinstance(operator, InterpolateInTime) and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
             return interpolate_at_instants(self._order_readings(node, operator, times), operator, time, axis, times)
         if isinstance(operator, Aggregate) and isinstance(axis, SeriesAxis) and not isinstance(time, Instants):
@@ -298,7 +287,7 @@ class Evaluator:
             return self._aggregate_cells_of_stations(node, operator, axis, time, times)
         if isinstance(operator, Recur):
             needed, inverse = recurred(node, times)
-            return select_times(self._station_cells(node.source, needed), inverse)
+            return self._station_cells(node.source, needed).select_times(inverse)
         places = np.arange(node.topology.space.count)
         return self._evaluate_elementwise(
             node, [self._station_cells(source, times) for source in node.sources], places, times
@@ -404,9 +393,6 @@ class Evaluator:
         intervals: IntervalNotes,
     ) -> Cells:
         """Aggregate readings in pieces that fit in memory; `intervals` collects their notes."""
-        base = node.list_bases()[0].operator
-        if not isinstance(base, Base):
-            raise TypeError("readings begin with a base")
         # If nothing else reads them, each reading passes once: unused ones can be counted without being remembered.
         known_once = self.reads_once and times is None and node.token not in self._passed_tokens
         self._passed_tokens.add(node.token)
@@ -417,7 +403,7 @@ class Evaluator:
             return self._convert_readings(item, use(readings, item.source), known_once=known_once)
 
         return PiecewiseAggregate(
-            base, use, operator, time, axis, intervals, intervals.select_uncounted(times)
+            node.bases[0], use, operator, time, axis, intervals, intervals.select_uncounted(times)
         ).compute(times)
 
     def _evaluate_elementwise(
@@ -487,7 +473,6 @@ class Evaluator:
         return variance_pair
 
     def note_errors(self, errors: MeanErrors) -> None:
-        """Copy the notes and the correlation of mean errors to the diagnostics."""
         self.correlation = errors.correlation
         for note in errors.notes:
             self.diagnostics.set_note(note, note)
@@ -507,11 +492,7 @@ class Evaluator:
                     f"the variance of a mean is known for kriging from all stations only; {operator.method} with these "
                     "parameters is not that; ask for the variance of the single estimates"
                 )
-            names = operator.row.covariates(operator.arguments)
-
-            def targets(places: NDArray[np.intp]) -> tuple[Targets, NDArray[np.bool_]]:
-                return targets_of(get_grid(node), places, metres, names, make_layer_lookup(node), operator.arguments)
-
+            targets = partial(targets_of, node, operator, metres)
             self._errors[final.token] = MeanErrors(aggregates, field, targets, memory=operator.error_correlation)
         return self._errors[final.token]
 
@@ -541,19 +522,17 @@ class Evaluator:
     def _get_targets(
         self, node: Perspective, operator: Interpolate, metres: Metres, cells: NDArray[np.intp]
     ) -> tuple[Targets, NDArray[np.bool_]]:
-        names = operator.row.covariates(operator.arguments)
         targets, known = self._field_cache.get_targets(
-            node.token, cells, metres,
-            lambda: targets_of(get_grid(node), cells, metres, names, make_layer_lookup(node), operator.arguments),
-        )  # fmt: skip
+            node.token, cells, metres, partial(targets_of, node, operator, metres, cells)
+        )
         if not known.all():
-            self.diagnostics.note_missing_covariates(field_key(node, operator), get_grid(node), cells[~known], names)
+            key, names = field_key(node, operator), operator.covariates
+            self.diagnostics.note_missing_covariates(key, get_grid(node), cells[~known], names)
         return targets, known
 
     def _mark_extrapolated(
         self, node: Perspective, operator: Interpolate, cells: NDArray[np.intp], targets: Targets
     ) -> None:
-        """Mark the grid cells outside the elevation range of the stations they use."""
         key = field_key(node, operator)
         field = self._fields[key][0] if key in self._fields else None
         grid = get_grid(node)
@@ -603,14 +582,12 @@ class Evaluator:
         self, node: Perspective, operator: Interpolate, values: NDArray[np.float64]
     ) -> tuple[Field, Metres, int]:
         key = field_key(node, operator)
-        axis = node.source.topology.space
-        if not isinstance(axis, SeriesAxis):
-            raise TypeError("an interpolation starts from stations")
+        axis = node.source.stations
         placing = place_stations(axis, operator)
         # Once the network is known, a station that is silent in this box reports in others.
         has_reports = np.isfinite(values).any(axis=0) | (key in self._network_known)
-        names = operator.row.covariates(operator.arguments)
-        covariates = covariates_of(axis, names, make_layer_lookup(node))
+        names = operator.covariates
+        covariates = covariates_of(axis, names, make_layer_lookup(node, operator))
         known = np.ones(axis.count, dtype=bool)
         for covariate in covariates.values():
             known &= np.isfinite(covariate)

@@ -64,7 +64,7 @@ def find_time_shares(aggregates: Sequence[Perspective], present: NDArray[np.bool
     weights, known = _make_identity(present), present
     min_shares = []
     for item in aggregates:
-        operator, source, target = _require_aggregate(item), item.source.topology.time, item.topology.time
+        operator, source, target = item.aggregate, item.source.topology.time, item.topology.time
         if "time" not in operator.dimensions or isinstance(target, Instants):
             min_shares.append(1.0)
             continue
@@ -88,7 +88,7 @@ def find_cells_below(
         source, target = item.source.topology.space, item.topology.space
         space_cover = None
         if changes_cells(source, target):
-            space_cover = cover_space(source, target, cells, _require_aggregate(item).row)
+            space_cover = cover_space(source, target, cells, item.aggregate.row)
             cells = space_cover.needed
         covers.append(space_cover)
     return cells, covers[::-1]
@@ -116,9 +116,9 @@ def find_space_shares(
             continue
         if between.weights is None:
             sums = between.matrix(None)
-            weights, known, share = _lift_weights(sums, weights, known, _require_aggregate(item), between.full)
+            weights, known, share = _lift_weights(sums, weights, known, item.aggregate, between.full)
         else:
-            weights, known, share = _lift_area_weights(between, weights, known, _require_aggregate(item))
+            weights, known, share = _lift_area_weights(between, weights, known, item.aggregate)
         min_shares.append(share)
     return WeightShares(weights, tuple(min_shares))
 
@@ -133,9 +133,9 @@ def refuse_mixed(aggregates: Sequence[Perspective], in_time: WeightShares, in_sp
         together, so the weights are no longer a product.
     """
     for item, time, space in zip(aggregates, in_time.min_shares, in_space.min_shares, strict=True):
-        if time * space < _require_aggregate(item).min_coverage * (1 - 1e-12):
+        if time * space < item.aggregate.min_coverage * (1 - 1e-12):
             raise InvalidQuery(
-                f"the variance needs {_require_aggregate(item).function} over time and over space in steps of their "
+                f"the variance needs {item.aggregate.function} over time and over space in steps of their "
                 f"own where "
                 "both have gaps: aggregate over time first, then over space, or set min_coverage lower"
             )
@@ -194,12 +194,6 @@ def _make_identity(known: NDArray[np.bool_]) -> "scipy.sparse.csr_array":
     return identity
 
 
-def _require_aggregate(item: Perspective) -> Aggregate:
-    if not isinstance(item.operator, Aggregate):
-        raise TypeError(f"{type(item.operator).__name__} is no aggregate")
-    return item.operator
-
-
 TargetsOf = Callable[[NDArray[np.intp]], tuple[Targets, NDArray[np.bool_]]]
 """Maps flat cells of the interpolation's grid to targets, and the mask of the cells that have one."""
 
@@ -236,9 +230,7 @@ class MeanErrors:
             Correlation between slices: e-folding time [s], "estimate", or None if not known.
         """
         self._aggregates, self._field, self._targets_of = aggregates, field, targets_of
-        self._over_time = any(
-            isinstance(item.operator, Aggregate) and "time" in item.operator.dimensions for item in aggregates
-        )
+        self._over_time = any("time" in item.aggregate.dimensions for item in aggregates)
         corners = aggregates[0].source.topology.time.corners
         self._times_s = (corners - corners[0]) / SECOND_NS
         self._in_time = find_time_shares(aggregates, field.counts > 0)

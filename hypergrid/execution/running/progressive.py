@@ -220,7 +220,6 @@ def _merge_windows(starts: NDArray[np.int64], length: int) -> tuple[NDArray[np.i
 
 
 def _mask_within(times: NDArray[np.int64], windows: tuple[NDArray[np.int64], NDArray[np.int64]]) -> NDArray[np.bool_]:
-    """Mask the times that lie in one of the windows."""
     starts, stops = windows
     window = np.searchsorted(starts, times, side="right") - 1
     return np.asarray((window >= 0) & (times < stops[window]))

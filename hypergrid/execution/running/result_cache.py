@@ -26,7 +26,6 @@ class DatasetCache(LruCache[str, "xr.Dataset"]):
 
     @property
     def allowed_bytes(self) -> int:
-        """Memory limit of all results together [bytes]."""
         return read_settings().kept_bytes if self._allowed_bytes is None else self._allowed_bytes
 
     def get(self, key: str) -> xr.Dataset | None:

@@ -1,6 +1,7 @@
 """Runs: compute the blocks of a plan in sequence into the arrays of the result, or only its diagnostics."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
@@ -16,8 +17,7 @@ from hypergrid.execution.orders.orders import ORDERS, FixedOrder, Order, raster
 from hypergrid.execution.orders.walk import complete
 from hypergrid.execution.planning.costs import Meter
 from hypergrid.execution.planning.dependencies import Buffers, Times, first_and_last_boxes
-from hypergrid.execution.planning.plan import Plan, free_bytes
-from hypergrid.execution.planning.strategy import Strategy, count_at_stations, list_materialised, pulled
+from hypergrid.execution.planning.plan import Plan, Strategy, count_at_stations, free_bytes, list_materialised, pulled
 from hypergrid.execution.running.evaluate import Evaluator
 from hypergrid.execution.running.mean_errors import find_correlation
 from hypergrid.execution.running.result_cache import allocate
@@ -59,19 +59,13 @@ class Outcome:
 
     def put_times(self, places: Places, times: NDArray[np.intp], block: Cells) -> None:
         """Store consecutive time cells of a block; does not mark its places as computed."""
-        rows, shape = slice(int(times[0]), int(times[-1]) + 1), self.value.shape
-        self.value[rows, places] = block.value
-        for name in ("count", "possible"):
-            held = getattr(self, name)
-            held = np.zeros(shape, dtype=np.int64) if held is None else held
-            held[rows, places] = getattr(block, name)
-            setattr(self, name, held)
-        for name in ("variance", "variance_low"):
-            block_array, held = getattr(block, name), getattr(self, name)
-            if block_array is not None:
-                held = np.full(shape, np.nan) if held is None else held
-                held[rows, places] = block_array
-                setattr(self, name, held)
+        where, shape = (slice(int(times[0]), int(times[-1]) + 1), places), self.value.shape
+        self.value[where] = block.value
+        self.count = np.zeros(shape, dtype=np.int64) if self.count is None else self.count
+        self.possible = np.zeros(shape, dtype=np.int64) if self.possible is None else self.possible
+        self.count[where], self.possible[where] = block.count, block.possible
+        self.variance = _put_variance(self.variance, where, block.variance, shape)
+        self.variance_low = _put_variance(self.variance_low, where, block.variance_low, shape)
 
     @property
     def is_empty(self) -> bool:
@@ -96,10 +90,11 @@ class Outcome:
         # Values computed in place are already there.
         if not np.may_share_memory(block.value, self.value):
             self.value[:, places] = block.value
-        self.count = _put_counts(self.count, places, block.count, self.value.shape)
-        self.possible = _put_counts(self.possible, places, block.possible, self.value.shape)
-        self.variance = _put_variance(self.variance, places, block.variance, self.value.shape)
-        self.variance_low = _put_variance(self.variance_low, places, block.variance_low, self.value.shape)
+        where, shape = (slice(None), places), self.value.shape
+        self.count = _put_counts(self.count, places, block.count, shape)
+        self.possible = _put_counts(self.possible, places, block.possible, shape)
+        self.variance = _put_variance(self.variance, where, block.variance, shape)
+        self.variance_low = _put_variance(self.variance_low, where, block.variance_low, shape)
         self.computed[places] = True
 
 
@@ -108,12 +103,15 @@ def _get_row(counts: NDArray[np.int64] | None, row: int) -> NDArray[np.int64] | 
 
 
 def _put_variance(
-    whole: NDArray[np.float64] | None, places: Places, block: NDArray[np.float64] | None, shape: tuple[int, ...]
+    whole: NDArray[np.float64] | None,
+    where: tuple[slice, Places],
+    block: NDArray[np.float64] | None,
+    shape: tuple[int, ...],
 ) -> NDArray[np.float64] | None:
     if block is None:
         return whole
     whole = np.full(shape, np.nan) if whole is None else whole
-    whole[:, places] = block
+    whole[where] = block
     return whole
 
 
@@ -257,7 +255,6 @@ def run(
 
 
 def _make_outcome(plan: Plan, *, watched: bool) -> Outcome:
-    """Allocate the arrays of a whole surface."""
     topology = plan.surface.topology
     # Touching 320 MB of new memory took longer than computing 1,000 slices of 200 x 200 cells: touch it only once.
     value = allocate((topology.time.count, topology.space.count))
@@ -287,7 +284,8 @@ def _run_blocks(
     # Take the order in parts: if a map does not fit in memory, neither do the indices of its cells.
     cells_in_order = FixedOrder(order(surface.topology.space.shape))
     outcome = outcome or _make_outcome(plan, watched=watched)
-    boxes = split_times(surface.topology.time.count, plan.block_times)
+    times_count = surface.topology.time.count
+    boxes: list[Times] = np.array_split(np.arange(times_count), -(-times_count // (plan.block_times or times_count)))
     buffers = make_buffers(surface, plan.strategy, boxes, blocks=-(-total // plan.block_cells))
     meter = Meter(clock)
     evaluator = _make_evaluator(plan, buffers, meter)
@@ -324,13 +322,6 @@ def _run_blocks(
 # buffer of overlapping time cells never holds more than one window of the current places.
 
 
-def split_times(count: int, block_times: int | None) -> list[Times]:
-    """Split the time cells into about equal boxes; one if `block_times` is None."""
-    if block_times is None or block_times >= count:
-        return [np.arange(count)]
-    return np.array_split(np.arange(count), -(-count // block_times))
-
-
 def make_buffers(surface: Perspective, strategy: Strategy, boxes: list[Times], *, blocks: int) -> Buffers | None:
     """Create buffers for perspectives whose cells are needed more than once; None if unbuffered.
 
@@ -346,16 +337,12 @@ def make_buffers(surface: Perspective, strategy: Strategy, boxes: list[Times], *
     if not strategy.buffered:
         return None
     first, last = first_and_last_boxes(surface, boxes)
-    asked: dict[str, int] = {}
-    for item in surface.list_chain():
-        for source in item.sources:
-            asked[source.token] = asked.get(source.token, 0) + 1
-    held = {item.token for item in list_materialised(surface, strategy.k)}
+    asked = Counter(source.token for item in surface.list_chain() for source in item.sources)
     worth = set()
     for item in pulled(surface, strategy.k):
-        for_all_places = isinstance(item.topology.space, SeriesAxis) and blocks > 1
+        for_all_places = item.is_at_stations and blocks > 1
         again = bool((first[item.token] < last[item.token]).any())
-        if (again or for_all_places or asked.get(item.token, 0) > 1) and item.token not in held:
+        if again or for_all_places or asked[item.token] > 1:
             worth.add(item.token)
     return Buffers(surface, last, frozenset(worth))
 
@@ -368,10 +355,10 @@ def collect_diagnostics(plan: Plan) -> Outcome:
     """
     evaluator, surface = Evaluator(), plan.surface
     materialise(evaluator, surface, count_at_stations(surface), block_cells=plan.block_cells)
-    if isinstance(surface.topology.space, SeriesAxis):
+    if surface.is_at_stations:
         evaluator.block(surface, np.arange(surface.topology.space.count))
     for node in surface.list_chain():
-        if not isinstance(node.topology.space, SeriesAxis):
+        if not node.is_at_stations:
             for cells in _split_blocks(node.topology.space.count, plan.block_cells):
                 evaluator.collect_notes(node, cells)
     below, aggregates = split_aggregates(surface)
@@ -400,7 +387,7 @@ def materialise(evaluator: Evaluator, surface: Perspective, k: int, *, block_cel
     steps = [item for item in list_materialised(surface, k) if item.token != surface.token]
     later = [item for item in surface.list_chain() if item.token not in {step.token for step in steps}]
     for number, node in enumerate(steps):
-        if isinstance(node.topology.space, SeriesAxis):
+        if node.is_at_stations:
             evaluator.materialise_stations(node)
         else:
             for _ in hold_blocks(evaluator, node, block_cells):
@@ -414,19 +401,14 @@ def materialise(evaluator: Evaluator, surface: Perspective, k: int, *, block_cel
 def hold_blocks(evaluator: Evaluator, node: Perspective, block_cells: int) -> Iterator[None]:
     """Compute and cache a perspective on a grid; yield after each block of places."""
     shape = (node.topology.time.count, node.topology.space.count)
-    value = np.empty(shape)
-    count: NDArray[np.int64] | None = None
-    possible: NDArray[np.int64] | None = None
+    whole = Outcome(np.empty(shape), computed=np.zeros(shape[1], dtype=bool))
     for start in range(0, shape[1], block_cells):
         places = slice(start, min(start + block_cells, shape[1]))
-        block = evaluator.block(node, np.arange(places.start, places.stop))
-        value[:, places] = block.value
-        count = _put_counts(count, places, block.count, shape)
-        possible = _put_counts(possible, places, block.possible, shape)
+        whole.put(places, evaluator.block(node, np.arange(places.start, places.stop)))
         yield
-    if count is None or possible is None:
+    if whole.count is None or whole.possible is None:
         raise TypeError("a perspective has at least one place")
-    evaluator.hold(node, Cells(value, count, possible))
+    evaluator.hold(node, Cells(whole.value, whole.count, whole.possible))
 
 
 Floats = NDArray[np.float64]

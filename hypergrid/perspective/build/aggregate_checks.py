@@ -13,7 +13,7 @@ from hypergrid.core.units import is_amount
 from hypergrid.perspective.build.restrict import are_instants
 from hypergrid.perspective.functions.aggregates import AggregateRow
 from hypergrid.perspective.sources.array_source import has_intervals
-from hypergrid.perspective.tree import Aggregate, Base, Call, Convert, InterpolateInTime, Perspective, Recur
+from hypergrid.perspective.tree import Aggregate, Base, Convert, InterpolateInTime, Perspective, Recur
 from hypergrid.topology import Bins, Instants, Regular, SeriesAxis, TimeAxis
 from hypergrid.topology.axes import AGREEMENT
 
@@ -53,7 +53,7 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], node: Perspe
 
 def _list_other_statistics(node: Perspective, *, without: tuple[str, ...]) -> str:
     """Describe how to select series of other statistics, listing the available ones."""
-    there = sorted({kind for base in node.list_bases() for kind in base.operator.source.statistics})  # type: ignore[union-attr]
+    there = sorted({kind for base in node.bases for kind in base.source.statistics})
     fitting = [kind for kind in there if kind not in without]
     if not fitting:
         return f"there are series of {' and '.join(there)} alone: use min, max, first or last"
@@ -63,10 +63,9 @@ def _list_other_statistics(node: Perspective, *, without: tuple[str, ...]) -> st
 
 def refuse_odd_totals(row: AggregateRow, time: TimeAxis, node: Perspective) -> None:
     """Refuse sums of totals over regular cells that would cut some totals."""
-    space = node.topology.space
-    if row.weigh != "share" or not isinstance(time, Regular) or not isinstance(space, SeriesAxis):
+    if row.weigh != "share" or not isinstance(time, Regular):
         return
-    lengths_ns = {round(series.interval_s * SECOND_NS) for series in space.series if series.statistic == "total"}
+    lengths_ns = {round(series.interval_s * SECOND_NS) for series in node.series if series.statistic == "total"}
     # A cell that is not a multiple of the totals' interval cuts some of them.
     odd = sorted(length for length in lengths_ns if length > 0 and time.length % length)
     if odd:
@@ -77,7 +76,6 @@ def refuse_odd_totals(row: AggregateRow, time: TimeAxis, node: Perspective) -> N
 
 
 def refuse_direction_extremes(name: str, node: Perspective) -> None:
-    """Refuse the maximum or minimum of directions, which are circular."""
     if node.unit == "degree":
         raise InvalidQuery(
             f"a {name} of directions has no meaning: they go round, and 359 degree is next to 1; use circular_mean, or "
@@ -113,8 +111,7 @@ def check_window_coverage(time: TimeAxis, node: Perspective, min_coverage: float
 def _holds_enough(time: Regular, source: "_ValueExtent", interval_ns: int, min_coverage: float) -> bool:
     """Return whether some cell can reach the coverage with values at this interval."""
     # The content of a cell grows with its start until the cell lies within the source, then shrinks. The maximum is at
-    # a
-    # cell next to one of the two turning points, so the others, up to 10^13, need not be listed.
+    # a cell next to one of the two turning points, so the others, up to 10^13, need not be listed.
     turns = (source.start_ns - time.origin, source.stop_ns - time.length - time.origin)
     near = np.array([turn // time.step + more for turn in turns for more in (0, 1)], dtype=np.int64)
     starts = time.origin + np.clip(near, 0, time.count - 1) * time.step
@@ -144,27 +141,26 @@ class _ValueExtent:
 
 def _find_extent(node: Perspective) -> _ValueExtent | None:
     """Return the time range of a source's values; None if possible counts are unknown."""
-    space, time = node.topology.space, node.topology.time
+    time = node.topology.time
     if not node.holds_readings:
         if not isinstance(time, Regular) or are_instants(time) or time.step != time.length:
             return None
         return _ValueExtent(time.origin, time.stop, (time.step,), is_aligned=True)
-    base = node.list_bases()[0].operator
-    intervals_s = {series.interval_s for series in space.series} if isinstance(space, SeriesAxis) else set()
-    if not isinstance(base, Base) or not intervals_s or min(intervals_s) <= 0:
+    intervals_s = {series.interval_s for series in node.series}
+    if not intervals_s or min(intervals_s) <= 0:
         return None
-    intervals_ns = tuple(sorted(round(interval * SECOND_NS) for interval in intervals_s))
-    return _ValueExtent(base.window.start_ns, base.window.stop_ns, intervals_ns, is_aligned=False)
+    window, intervals_ns = node.bases[0].window, tuple(sorted(round(interval * SECOND_NS) for interval in intervals_s))
+    return _ValueExtent(window.start_ns, window.stop_ns, intervals_ns, is_aligned=False)
 
 
 def explain_unknown_coverage(node: Perspective) -> str:
     """Explain why an aggregate cannot check `min_coverage`; empty if it can."""
-    operator, source = node.operator, node.sources[0] if node.sources else None
-    if not isinstance(operator, Aggregate) or source is None or "time" not in operator.dimensions:
+    operator = node.operator
+    if not isinstance(operator, Aggregate) or "time" not in operator.dimensions:
         return ""
-    space, of_array = source.topology.space, isinstance(source.topology.time, Instants)
+    source, of_array = node.source, isinstance(node.source.topology.time, Instants)
     asked = " is not asked" if operator.min_coverage else ""
-    if of_array and isinstance(space, SeriesAxis) and not any(item.interval_s > 0 for item in space.series):
+    if of_array and source.is_at_stations and not any(item.interval_s > 0 for item in source.series):
         return (
             (
                 f"coverage is not known, and min_coverage={operator.min_coverage:g}{asked}: the instants of the array "
@@ -176,27 +172,26 @@ def explain_unknown_coverage(node: Perspective) -> str:
         )
     if not operator.min_coverage or not (source.holds_readings or of_array):
         return ""
-    held = space.series if isinstance(space, SeriesAxis) else ()
-    unknown = [series.station for series in held if not series.interval_s > 0]
+    unknown = [series.station for series in source.series if not series.interval_s > 0]
     if not unknown:
         return ""
     return (
-        f"the coverage of {len(unknown)} of {len(held)} series cannot be judged, and min_coverage="
+        f"the coverage of {len(unknown)} of {len(source.series)} series cannot be judged, and min_coverage="
         f"{operator.min_coverage:g} is not asked of them: their interval is unknown ({_shorten_list(unknown)})"
     )
 
 
 def describe_odd_cells(node: Perspective) -> str:
     """Explain that cells do not contain whole numbers of intervals; empty if they do."""
-    operator, time, source = node.operator, node.topology.time, node.sources[0] if node.sources else None
-    if not isinstance(operator, Aggregate) or source is None or "time" not in operator.dimensions:
+    operator, time = node.operator, node.topology.time
+    if not isinstance(operator, Aggregate) or "time" not in operator.dimensions:
         return ""
-    space = source.topology.space
-    counts_intervals = source.holds_readings or has_intervals(source.topology.time, space)
+    source = node.source
+    counts_intervals = source.holds_readings or has_intervals(source.topology.time, source.topology.space)
     # A single cell spans the available data and is not laid out by a length.
-    if not isinstance(time, Regular) or time.count == 1 or not isinstance(space, SeriesAxis) or not counts_intervals:
+    if not isinstance(time, Regular) or time.count == 1 or not counts_intervals:
         return ""
-    lengths_ns = [round(series.interval_s * SECOND_NS) for series in space.series]
+    lengths_ns = [round(series.interval_s * SECOND_NS) for series in source.series]
     odd = [length for length in lengths_ns if 0 < length < time.length and time.length % length]
     if not odd:
         return ""
@@ -218,15 +213,10 @@ def find_longest_interval_ns(node: Perspective) -> int:
 
     For instants this is the median spacing.
     """
-    space, time = node.topology.space, node.topology.time
+    time = node.topology.time
     if node.holds_readings:
-        held = space.series if isinstance(space, SeriesAxis) else ()
-        return round(max((series.interval_s for series in held), default=0.0) * SECOND_NS)
-    if isinstance(time, Regular):
-        return time.step
-    if isinstance(time, Bins):
-        return int(time.lengths.max())
-    return round(np.median(np.diff(time.times_ns))) if isinstance(time, Instants) and time.count > 1 else 0
+        return round(max((series.interval_s for series in node.series), default=0.0) * SECOND_NS)
+    return int(time.lengths.max()) if isinstance(time, Bins) else _find_step_ns(time)
 
 
 def find_declared(row: AggregateRow, node: Perspective, given: Mapping[str, Any]) -> dict[str, float]:
@@ -234,12 +224,12 @@ def find_declared(row: AggregateRow, node: Perspective, given: Mapping[str, Any]
 
     They apply to the readings and are scaled by any multiplying convert before the aggregate.
     """
-    bases = [item for item in node.list_chain() if isinstance(item.operator, Base)]
+    bases = node.bases
     factors = [_find_factor(item) for item in node.list_chain() if not isinstance(item.operator, Base | Aggregate)]
     # NaN compares false: after any step that does more than multiply, the declared values do not apply.
     if row.prepare is None or len(bases) != 1 or not all(factor > 0 for factor in factors):
         return {}
-    variable, factor = bases[0].operator.source.variable, math.prod(factors)  # type: ignore[union-attr]
+    variable, factor = bases[0].source.variable, math.prod(factors)
     held = {"resolution": variable.resolution, "rollover": variable.rollover}
     return {name: value * factor for name, value in held.items() if value is not None and given.get(name) is None}
 
@@ -248,13 +238,12 @@ def _find_factor(node: Perspective) -> float:
     """Return the factor a step applies to values; NaN for any other effect."""
     if not isinstance(node.operator, Convert):
         return math.nan
-    factors = [1.0 if call.name == "valid_range" else _find_call_factor(call) for call in node.operator.calls]
-    return math.prod(factors)
-
-
-def _find_call_factor(call: Call) -> float:
-    is_multiple = call.name == "scale" and call.arguments["offset"] == 0
-    return float(call.arguments["factor"]) if is_multiple else math.nan
+    factor = 1.0
+    for call in node.operator.calls:
+        if call.name != "valid_range":
+            is_multiple = call.name == "scale" and call.arguments["offset"] == 0
+            factor *= call.arguments["factor"] if is_multiple else math.nan
+    return factor
 
 
 def refuse_directions(what: str, node: Perspective, *, instead: str = "") -> None:
@@ -286,7 +275,6 @@ def _refuse_dimensions(row: AggregateRow, dimensions: tuple[str, ...]) -> None:
 
 
 def _refuse_unknown_lengths(row: AggregateRow, node: Perspective) -> None:
-    space = node.topology.space
     if not node.holds_readings:
         if are_instants(node.topology.time):
             raise InvalidQuery(
@@ -294,17 +282,16 @@ def _refuse_unknown_lengths(row: AggregateRow, node: Perspective) -> None:
                 "for example aggregate('mean', time='1h')"
             )
         return
-    held = space.series if isinstance(space, SeriesAxis) else ()
-    unknown = [series.station for series in held if not series.interval_s > 0]
+    unknown = [series.station for series in node.series if not series.interval_s > 0]
     if unknown:
         raise InvalidQuery(
-            f"{row.name} needs how long each reading stands for; the interval of {len(unknown)} of {len(held)} series "
+            f"{row.name} needs how long each reading stands for; the interval of {len(unknown)} of "
+            f"{len(node.series)} series "
             f"is not known ({_shorten_list(unknown)}); aggregate before it, for example aggregate('mean', time='1h')"
         )
 
 
 def _refuse_no_counter(row: AggregateRow, node: Perspective) -> None:
-    """Refuse values that are not counter readings: increments, totals, or non-amounts."""
     if node.is_accumulated:
         raise InvalidQuery(
             f"{row.name} needs the readings of an ever-growing counter; these are totals of their intervals, or what "

@@ -32,6 +32,7 @@ from hypergrid.perspective.build.recipes import expand_recipes
 from hypergrid.perspective.build.restrict import (
     INSTANT_NS,
     describe_interval_values,
+    find_index,
     narrow_source,
     restrict,
     widen_readings,
@@ -135,7 +136,6 @@ def _is_over_all(question: QuerySpec) -> bool:
 
 
 def _cut_before(question: QuerySpec, number: int) -> QuerySpec:
-    """Return the question up to, not including, a step."""
     return replace(question, steps=question.steps[:number], clip=())
 
 
@@ -163,7 +163,6 @@ def _find_time_cells(question: QuerySpec) -> object:
 
 
 def _looks_back_at_cells(question: QuerySpec, base: Perspective) -> bool:
-    """Return whether an aggregate of cells also needs earlier cells."""
     # An aggregate of readings instead widens the window of the base.
     changing = [step for step in question.steps if step.op in ("aggregate", "interpolate")]
     over_cells = changing[1:] if base.holds_readings else changing
@@ -207,7 +206,8 @@ class _SurfaceBuilder:
                     # A merge also depends on the steps before it; its sources are cached individually.
                     bounds = is_bounded and self.window is not None
                     # Perspectives hash by identity; equal preceding steps share one object through the cache.
-                    key = ("step", node, label, format_step(step), whole, bounds, looks_back, *self.settings)
+                    settings = (self.window, self.variance, self.memory)
+                    key = ("step", node, label, format_step(step), whole, bounds, looks_back, *settings)
                     node = make() if step.op == "merge" else self.known.per_snapshot(key, make)
                 if step.op == "merge" and not (bounded and self.window):
                     # After a merge "all" means the common time of its sources.
@@ -243,11 +243,6 @@ class _SurfaceBuilder:
         # Use the positions at the requested cells, even if more is read and then clipped.
         topology = Topology(time, self.known.intern(source.series_axis(inside or window)))
         return Perspective((), topology, Base(source, window, question.accept_flags), source.variable.unit)
-
-    @property
-    def settings(self) -> tuple[Window | None, bool, Memory]:
-        """Everything besides the previous steps that a step depends on."""
-        return self.window, self.variance, self.memory
 
     def build_step(
         self, step: Step, node: Perspective, whole: Window, before: QuerySpec, *, bounded: bool, narrow: bool
@@ -317,8 +312,7 @@ def _convert(step: Step, node: Perspective) -> Perspective:
 
 def _find_ground(step: Step, node: Perspective) -> tuple[tuple[str, str], ...]:
     """Return the elevation layer of a function of place and time, or an empty tuple."""
-    base = node.list_bases()[0]
-    space = base.topology.space
+    stations = node.list_bases()[0].topology.space
     if node.holds_readings:
         raise InvalidQuery(
             f"{step.name} needs time cells, to know where the sun is; align the readings with an aggregate first"
@@ -333,12 +327,12 @@ def _find_ground(step: Step, node: Perspective) -> tuple[tuple[str, str], ...]:
         raise InvalidQuery(
             f"{step.name} needs the place of each value; a {kind} has many: put it before that aggregate"
         )
-    if isinstance(space, SeriesAxis) and space.system != "lonlat":
+    if isinstance(stations, SeriesAxis) and stations.system != "lonlat":
         raise InvalidQuery(
             f"{step.name} needs positions as lon and lat [degree]; these stations have x and y in metres"
         )
     try:
-        return ((ELEVATION, base.operator.source.layer(ELEVATION).token),)  # type: ignore[union-attr]
+        return ((ELEVATION, node.bases[0].source.layer(ELEVATION).token),)
     except NotFound:
         return ()
 
@@ -393,9 +387,7 @@ def _bind_parameters(step: Step, row: AggregateRow, node: Perspective) -> tuple[
     params = dict(step.params)
     coverage = params.pop("min_coverage", None)
     names = [parameter.name for parameter in row.parameters]
-    for name in params:
-        if name not in names:
-            raise NotFound.among(kind=f"parameter of {step.name}", given=name, existing=[*names, "min_coverage"])
+    NotFound.refuse_unknown(f"parameter of {step.name}", params, [*names, "min_coverage"])
     return coverage, bind(step.name, row.parameters, params, variable_unit=node.unit)
 
 
@@ -422,9 +414,8 @@ def _coarsen_space(along: Mapping[str, Any], space: Space, *, variable: Perspect
             )
         return _make_zone_cells(ZoneCells(zones(along["zones"]), space))
     axes = {axis.name: axis for axis in space.axes}
+    NotFound.refuse_unknown("dimension of this grid", along, axes)
     for name, spec in along.items():
-        if name not in axes:
-            raise NotFound.among(kind="dimension of this grid", given=name, existing=axes)
         axes[name] = make_space_cells(name, spec, axes[name])
     return space.replace_axes(list(axes.values()))
 
@@ -446,7 +437,7 @@ def _make_zone_cells(cells: ZoneCells) -> ZoneCells:
 def _parse_coverage(given: object, row: AggregateRow, node: Perspective) -> float:
     if given is None:
         # Without a known interval there is no possible count to compare with.
-        carried = all(base.operator.source.carries_intervals for base in node.list_bases())  # type: ignore[union-attr]
+        carried = all(base.source.carries_intervals for base in node.bases)
         return row.min_coverage if carried else 0.0
     share = parse_number(given, "", label="'min_coverage'")
     if not 0 <= share <= 1:
@@ -469,7 +460,7 @@ def _refuse_short(time: TimeAxis, node: Perspective, whole: Window) -> None:
         length_ns = min(length_ns, stamps.stop - 1 - stamps.origin)
     there_ns = round(length_ns / SECOND_NS) * SECOND_NS
     if longest * SECOND_NS > length_ns and isinstance(time, Regular) and time.length == whole.stop_ns - whole.start_ns:
-        variable = node.list_bases()[0].operator.source.variable.name  # type: ignore[union-attr]
+        variable = node.bases[0].source.variable.name
         raise InvalidQuery(
             f"readings of {variable!r} stand for {longest:.12g} s each, longer "
             f"than the {format_duration(there_ns)} that there are: nothing can be made of all of it; ask for more, "
@@ -478,7 +469,7 @@ def _refuse_short(time: TimeAxis, node: Perspective, whole: Window) -> None:
     if longest * SECOND_NS > length_ns:
         raise InvalidQuery(
             f"time cells of {format_duration(length_ns)} are shorter than the {longest:.12g} s that readings of "
-            f"{node.list_bases()[0].operator.source.variable.name!r} stand for; choose longer cells"  # type: ignore[union-attr]
+            f"{node.bases[0].source.variable.name!r} stand for; choose longer cells"
         )
 
 
@@ -498,9 +489,7 @@ def _interpolation(
         )
     refuse_moved(stations)
     given_grid = dict(step.cells)
-    for key in given_grid:
-        if key not in GRID_KEYS:
-            raise NotFound.among(kind="key of a grid", given=key, existing=GRID_KEYS)
+    NotFound.refuse_unknown("key of a grid", given_grid, GRID_KEYS)
     if "step" not in given_grid:
         raise InvalidQuery(f"a grid needs a step, such as '1arcsec'; got {given_grid}")
     cells = cells_from_json(given_grid)
@@ -517,9 +506,12 @@ def _interpolation(
     parameters = {**row.parse(bound), **selection}
     if variance:
         refuse_variance(trend_of(parameters))
-    _refuse_unplaced(stations)
+    if not (np.isfinite(stations.x) & np.isfinite(stations.y)).any():
+        raise InvalidQuery(
+            f"none of the {stations.count} stations has a position; name them with lon and lat in the deployment file"
+        )
     reach = measure_grid_distance(stations, grid, parameters)
-    source = node.list_bases()[0].operator.source  # type: ignore[union-attr]
+    source = node.bases[0].source
     names = row.covariates(parameters)
     if cells.z is not None:
         names = list_layers_on_levels(step.name, names, stations, source)
@@ -547,13 +539,6 @@ def _interpolation(
     return operator, cells
 
 
-def _refuse_unplaced(stations: SeriesAxis) -> None:
-    if not (np.isfinite(stations.x) & np.isfinite(stations.y)).any():
-        raise InvalidQuery(
-            f"none of the {stations.count} stations has a position; name them with lon and lat in the deployment file"
-        )
-
-
 def _refuse_far(cells: Grid, stations: SeriesAxis, operator: Interpolate, reach: GridDistance) -> None:
     placing = place_stations(stations, operator)
     known, nearest = placing.placed, float(np.nanmin(reach.distance_m))
@@ -573,7 +558,6 @@ def _refuse_far(cells: Grid, stations: SeriesAxis, operator: Interpolate, reach:
 
 
 def _refuse_elsewhere(name: str, layer: Layer, cells: Grid) -> None:
-    """Refuse a layer that covers no cell of the grid."""
     # Otherwise every estimate would be missing.
     if layer.system == cells.system and not layer.covers(x=cells.x.centres, y=cells.y.centres):
         west, south, east, north = layer.bounds
@@ -599,8 +583,7 @@ def _clip(question: QuerySpec, perspective: Perspective, window: Window | None) 
             raise InvalidQuery(
                 f"a clip of {name!r} needs the cells of a grid, and this surface is at points; leave points out"
             )
-        if name not in axes:
-            raise NotFound.among(kind="dimension of this surface to clip", given=name, existing=[*axes, "time"])
+        NotFound.refuse_unknown("dimension of this surface to clip", [name], [*axes, "time"])
         axis = axes[name]
         low, high = quanta(start, axis.quantum, name), quanta(stop, axis.quantum, name)
         if high <= low:
@@ -627,18 +610,10 @@ def select_ranges(topology: Topology, clip: Clip) -> tuple[slice, tuple[slice, .
     return _find_range(topology.time, window), space
 
 
-def _find_index(axis: TimeAxis, bound: int) -> int:
-    """Return the first cell whose corner is at or above a bound."""
-    if isinstance(axis, Regular):
-        # Arithmetic, not a list of cells: a regular axis may have 10^13 of them.
-        return min(max(-(-(bound - axis.origin) // axis.step), 0), axis.count)
-    return int(np.searchsorted(axis.corners, bound))
-
-
 def _find_range(axis: TimeAxis, bounds: tuple[int, int] | None) -> slice:
     if bounds is None:
         return slice(0, axis.count)
-    first, stop = (_find_index(axis, bound) for bound in bounds)
+    first, stop = (find_index(axis, bound) for bound in bounds)
     if stop <= first:
         raise InvalidQuery(
             f"the clip along {axis.name!r} selects no cell; the surface has {axis.count} cells, none starts inside it"
@@ -712,8 +687,7 @@ def _refuse_unknown(space: SeriesAxis) -> None:
 
 
 def _find_inside(instants: Regular, window: Window) -> slice:
-    first, stop = (-((instants.origin - edge) // instants.step) for edge in (window.start_ns, window.stop_ns))
-    first, stop = max(first, 0), min(stop, instants.count)
+    first, stop = (find_index(instants, edge) for edge in (window.start_ns, window.stop_ns))
     if first >= stop:
         raise InvalidQuery(
             f"none of the instants, one every {format_duration(instants.step)}, lies in "

@@ -105,11 +105,9 @@ class SourceLookup:
             No series is selected, or flags or an arrival time are requested of an array.
         """
         if question.snapshot is not None and question.snapshot.startswith(ARRAY):
-            if question.snapshot not in self.arrays:
-                raise NotFound.among(kind="array", given=question.snapshot, existing=self.arrays)
+            NotFound.refuse_unknown("array", [question.snapshot], self.arrays)
             source = self.arrays[question.snapshot]
-            if question.variable != source.variable.name:
-                raise NotFound.among(kind="variable", given=question.variable, existing=[source.variable.name])
+            NotFound.refuse_unknown("variable", [question.variable], [source.variable.name])
             if question.accept_flags != ACCEPTED_BY_DEFAULT:
                 raise InvalidQuery(
                     f"the values of the array {source.variable.name!r} have no flags, so that accept_flags "
@@ -154,13 +152,7 @@ def pin_snapshot(question: QuerySpec, snapshot: str, as_of: str | None = None) -
     Merged queries keep a snapshot or arrival time of their own.
     """
     own, own_as_of = question.snapshot or snapshot, question.as_of or as_of
-    steps = tuple(_pin_step(step, own, own_as_of) for step in question.steps)
-    return replace(question, snapshot=own, as_of=own_as_of, steps=steps)
-
-
-def _pin_step(step: Step, snapshot: str, as_of: str | None) -> Step:
-    return (
-        replace(step, others=tuple(pin_snapshot(other, snapshot, as_of) for other in step.others))
-        if step.others
-        else step
+    pin = partial(pin_snapshot, snapshot=own, as_of=own_as_of)
+    return replace(
+        question, snapshot=own, as_of=own_as_of, steps=tuple(step.change_others(pin) for step in question.steps)
     )

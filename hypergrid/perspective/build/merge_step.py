@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import format_duration, format_instant
 from hypergrid.core.tokens import token
-from hypergrid.perspective.build.restrict import restrict
+from hypergrid.perspective.build.restrict import find_index, restrict
 from hypergrid.perspective.functions.rows import MERGES, MergeRow
 from hypergrid.perspective.sources.series_selection import find_common_stations
-from hypergrid.perspective.tree import Base, Merge, Perspective, Recur
+from hypergrid.perspective.tree import Merge, Perspective, Recur
 from hypergrid.topology import (
     Bands,
     Bins,
@@ -29,9 +29,6 @@ from hypergrid.topology import (
     find_normal_cells,
 )
 from hypergrid.topology.axes import PER_UNIT
-
-NONE: Final[frozenset[int]] = frozenset()
-NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def check_sources(name: str, others: int) -> None:
@@ -53,7 +50,7 @@ def check_sources(name: str, others: int) -> None:
 
 
 def merge(
-    name: str, sources: tuple[Perspective, ...], *, normal: frozenset[int] = NONE, given: Mapping[str, Any] = NOTHING
+    name: str, sources: tuple[Perspective, ...], *, normal: frozenset[int], given: Mapping[str, Any]
 ) -> Perspective:
     """Merge perspectives, each narrowed to the common time cells.
 
@@ -97,7 +94,6 @@ def merge(
 
 
 def _look_up_normal(normal: Perspective, time: TimeAxis) -> Perspective:
-    """Look up the climatology value of each time cell."""
     # Validates now; execution repeats the lookup, from the cache.
     find_normal_cells(normal.topology.time, time)
     return Perspective((normal,), Topology(time, normal.topology.space), Recur(), normal.unit)
@@ -140,7 +136,6 @@ def _find_common_time(name: str, common: TimeAxis, first: Perspective, second: P
 
 
 def _may_be_normal(time: TimeAxis) -> bool:
-    """Return whether time cells suit a climatology: a single one or periodic ones."""
     return isinstance(time, Periodic) or (isinstance(time, Regular) and time.count == 1)
 
 
@@ -158,30 +153,23 @@ def _find_common_space(row: MergeRow, common: Space, first: Perspective, second:
 
 
 def _same_stations(first: Space, other: Space) -> bool:
-    if not isinstance(first, SeriesAxis) or not isinstance(other, SeriesAxis):
-        return False
-    return [series.station for series in first.series] == [series.station for series in other.series]
+    return (
+        isinstance(first, SeriesAxis)
+        and isinstance(other, SeriesAxis)
+        and [series.station for series in first.series] == [series.station for series in other.series]
+    )
 
 
 def _locate_part(axis: TimeAxis, part: TimeAxis) -> slice:
     """Return the range of a part on its axis."""
-    first = 0
-    if isinstance(axis, Regular):
-        # Arithmetic, not a list of cells: a regular axis may have 10^13 of them.
-        first = (part.origin - axis.origin) // axis.step
-    elif isinstance(axis, Bins):
-        first = int(np.searchsorted(axis.starts, part.origin))
+    # Periodic cells are all in the part, and in no order of time.
+    first = 0 if isinstance(axis, Periodic) else find_index(axis, part.origin)
     return slice(first, first + part.count)
 
 
 def _describe_both(first: Perspective, second: Perspective, words: Callable[[Perspective], str]) -> str:
-    names = (_name_variable(first), _name_variable(second))
+    names = [node.bases[0].source.variable.name for node in (first, second)]
     return f"the first ({names[0]}) has {words(first)}, the other ({names[1]}) has {words(second)}"
-
-
-def _name_variable(node: Perspective) -> str:
-    base = node.list_bases()[0].operator
-    return base.source.variable.name if isinstance(base, Base) else type(base).__name__
 
 
 def describe_time(node: Perspective) -> str:

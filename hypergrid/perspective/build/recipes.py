@@ -207,7 +207,7 @@ def expand_recipes(question: QuerySpec) -> QuerySpec:
     InvalidQuery
         The recipe needs another query, which is missing.
     """
-    steps = tuple(_expand_others(step) for step in question.steps)
+    steps = tuple(step.change_others(expand_recipes) for step in question.steps)
     for number, step in enumerate(steps):
         if step.op == "interpolate" and step.name == RECIPE:
             # `add_step` refuses a clipped question: the clip is restored after expansion.
@@ -220,10 +220,6 @@ def expand_recipes(question: QuerySpec) -> QuerySpec:
     return replace(question, steps=steps)
 
 
-def _expand_others(step: Step) -> Step:
-    return replace(step, others=tuple(expand_recipes(other) for other in step.others)) if step.others else step
-
-
 def _cook_step(before: QuerySpec, step: Step) -> QuerySpec:
     if before.variable not in RECIPES:
         raise NotFound(
@@ -233,13 +229,10 @@ def _cook_step(before: QuerySpec, step: Step) -> QuerySpec:
     needed = 1 if recipe.companion else 0
     if len(step.others) > needed:
         raise InvalidQuery(f"the recipe of {before.variable!r} takes {needed} other queries; got {len(step.others)}")
-    parts = params.get("parts")
-    parts = {} if parts is None else parts
+    parts = {} if params.get("parts") is None else params["parts"]
     if not isinstance(parts, Mapping) or not all(isinstance(each, Mapping) for each in parts.values()):
         raise InvalidQuery(
             f"'parts' of a recipe needs parameters by part, such as {{'{recipe.parts[0]}': {{…}}}}; got {parts!r}"
         )
-    for part in parts:
-        if part not in recipe.parts:
-            raise NotFound.among(kind=f"part of the recipe of {before.variable}", given=part, existing=recipe.parts)
+    NotFound.refuse_unknown(f"part of the recipe of {before.variable}", parts, recipe.parts)
     return recipe.expand(_Ingredients(before, step, recipe, params))

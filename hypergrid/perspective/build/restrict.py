@@ -65,20 +65,13 @@ def restrict(node: Perspective, time: slice, space: tuple[slice, ...] = ()) -> P
 
 def narrow_source(node: Perspective) -> Perspective:
     """Narrow the source of an aggregate to what its cells need."""
-    if not isinstance(node.operator, Aggregate):
-        raise TypeError(f"{type(node.operator).__name__} is no aggregate")
     every = (ALL,) * len(axes_of(node.topology.space))
-    return replace(node, sources=(_restrict_below(node, node.operator, node.topology, ALL, every),))
+    return replace(node, sources=(_restrict_below(node, node.aggregate, node.topology, ALL, every),))
 
 
 def _cut_topology(topology: Topology, time: slice, space: tuple[slice, ...]) -> Topology:
-    parts = [axis.part(*_parse_ends(s, axis.count)) for axis, s in zip(axes_of(topology.space), space, strict=True)]
-    return Topology(topology.time.part(*_parse_ends(time, topology.time.count)), replace_axes(topology.space, parts))
-
-
-def _parse_ends(part: slice, count: int) -> tuple[int, int]:
-    first, stop, _ = part.indices(count)
-    return first, stop
+    parts = [axis.part(*s.indices(axis.count)[:2]) for axis, s in zip(axes_of(topology.space), space, strict=True)]
+    return Topology(topology.time.part(*time.indices(topology.time.count)[:2]), replace_axes(topology.space, parts))
 
 
 def _restrict_below(
@@ -116,19 +109,15 @@ def find_latest_stamp_ns(node: Perspective) -> int:
 
 def _restrict_around(source: Perspective, operator: InterpolateInTime, instants: TimeAxis) -> Perspective:
     """Narrow a source to the values within reach of instants."""
-    space, time = source.topology.space, source.topology.time
-    if not isinstance(space, SeriesAxis):
-        raise TypeError("an interpolation in time has series")
-    reach_ns = operator.reach_ns(space)
+    time, reach_ns = source.topology.time, operator.reach_ns(source.stations)
     start, stop = instants.origin - reach_ns, instants.stop + reach_ns
     if source.holds_readings:
         # Readings are read by interval start, but their value applies within the interval.
-        longest_ns = max((round(series.interval_s * SECOND_NS) for series in space.series), default=0)
+        longest_ns = max((round(series.interval_s * SECOND_NS) for series in source.series), default=0)
         return restrict_readings(source, Window(start - longest_ns, stop))
     if isinstance(time, Regular):
         # Cell values are stamped at the middle of the cell.
-        start, stop = start - time.length // 2, stop - time.length // 2
-        first, end = (min(max(-((time.origin - edge) // time.step), 0), time.count) for edge in (start, stop))
+        first, end = (find_index(time, edge - time.length // 2) for edge in (start, stop))
     else:
         first, end = (
             int(edge) for edge in np.searchsorted(find_standing_instants_ns(time), _clip_to_int64(start, stop))
@@ -159,8 +148,15 @@ def _find_covered(source: TimeAxis, target: TimeAxis, late_ns: int = 0) -> slice
     return slice(first, max(stop, first + 1))
 
 
+def find_index(axis: TimeAxis, bound: int) -> int:
+    """Return the first cell whose corner is at or above a bound."""
+    if isinstance(axis, Regular):
+        # Arithmetic, not a list of cells: a regular axis may have 10^13 of them.
+        return min(max(-(-(bound - axis.origin) // axis.step), 0), axis.count)
+    return int(np.searchsorted(axis.corners, bound))
+
+
 def _clip_to_int64(*edges: int) -> tuple[int, ...]:
-    """Clamp edges to the range of int64."""
     return tuple(min(max(edge, -(2**63)), 2**63 - 1) for edge in edges)
 
 
@@ -203,9 +199,14 @@ def find_standing_instants_ns(axis: TimeAxis) -> NDArray[np.int64]:
 
     Cells with an extent are stamped at their middle.
     """
+    return axis.corners + find_lengths_ns(axis) // 2
+
+
+def find_lengths_ns(axis: TimeAxis) -> int | NDArray[np.int64]:
+    """Return the length of cells [ns], common or of shape (count,); 0 for instants and periodic cells."""
     if isinstance(axis, Bins):
-        return axis.starts + axis.lengths // 2
-    return axis.corners + axis.length // 2 if isinstance(axis, Regular) else axis.corners
+        return axis.lengths
+    return axis.length if isinstance(axis, Regular) else 0
 
 
 def find_reading_instants_ns(readings: Readings) -> NDArray[np.int64]:
@@ -227,9 +228,9 @@ def _find_shift_ns(series: Series) -> int:
 
 def describe_interval_values(node: Perspective) -> str | None:
     """Describe values that belong to whole intervals; None for all others."""
-    operator, space = node.operator, node.topology.space
-    if isinstance(operator, Base) and isinstance(space, SeriesAxis):
-        statistics = {series.statistic for series in space.series} & {"total", "max", "min"}
+    operator = node.operator
+    if isinstance(operator, Base):
+        statistics = {series.statistic for series in node.series} & {"total", "max", "min"}
         return f"{min(statistics)} values of the stations" if statistics else None
     if isinstance(operator, Aggregate) and not operator.row.of_instants:
         return f"a {operator.function} of each cell"

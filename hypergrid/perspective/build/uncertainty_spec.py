@@ -67,14 +67,13 @@ def check_variance(perspective: Perspective) -> None:
             "it where interpolate, or aggregates after it, are the last steps"
         )
     for item in aggregates:
-        aggregate = item.operator
-        if isinstance(aggregate, Aggregate) and not aggregate.row.linear:
+        if not item.aggregate.row.linear:
             raise InvalidQuery(
-                f"the variance of a {aggregate.function} of interpolated values is not known; ask for that of a mean "
-                "or sum, or take it from simulated fields (hg.simulate)"
+                f"the variance of a {item.aggregate.function} of interpolated values is not known; ask for that of a "
+                "mean or sum, or take it from simulated fields (hg.simulate)"
             )
     _check_method(operator, node.source.topology.space.count, is_averaged=bool(aggregates))
-    over_time = any(isinstance(a.operator, Aggregate) and "time" in a.operator.dimensions for a in aggregates)
+    over_time = any("time" in item.aggregate.dimensions for item in aggregates)
     if operator.error_correlation is not None and not over_time:
         raise InvalidQuery(
             "correlation_time is for means over time; this query has none after its interpolation: leave it out"

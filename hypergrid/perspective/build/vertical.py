@@ -76,7 +76,7 @@ def make_bands(along: Mapping[str, Any], node: Perspective) -> Bands:
             _refuse_no_heights("an aggregate over z", space)
     elif isinstance(space, Grid):
         try:
-            layer = node.list_bases()[0].operator.source.layer(ELEVATION)  # type: ignore[union-attr]
+            layer = node.bases[0].source.layer(ELEVATION)
         except NotFound as error:
             raise NotFound(f"{error}; bands of a grid on the ground are those of its cells' elevation") from error
         heights_m, terrain = layer.sample(space.centres(np.arange(space.count))), layer.token
@@ -134,7 +134,6 @@ def _refuse_no_heights(what: str, stations: SeriesAxis) -> None:
 
 
 def refuse_moved(stations: SeriesAxis) -> None:
-    """Refuse stations that moved during the requested time."""
     # Their values belong to several places.
     if stations.moved:
         raise InvalidQuery(
@@ -144,7 +143,6 @@ def refuse_moved(stations: SeriesAxis) -> None:
 
 
 def refuse_alike(stations: SeriesAxis) -> None:
-    """Refuse several series of one station."""
     # Otherwise heights, statistics or feeds of one place would be blended.
     by_station: dict[str, list[Series]] = {}
     for series in stations.series:

@@ -165,7 +165,6 @@ def variance(states: States, count: Counts, _given: Given) -> Floats:
 
 
 def standard_deviation(states: States, count: Counts, given: Given) -> Floats:
-    """Return the sample standard deviation; missing below two values."""
     return np.sqrt(variance(states, count, given))
 
 
@@ -186,20 +185,17 @@ def quantile(members: RaggedCells, given: Given) -> Floats:
 
 
 def median(members: RaggedCells, _given: Given) -> Floats:
-    """Return the median per cell; NaN if empty."""
     return quantile(members, {"q": 0.5})
 
 
 def eastward(values: Floats, _for_days: Floats | None, _given: Given) -> Floats:
     """Return the sine of directions [degree]."""
-    east: Floats = np.sin(np.radians(values))
-    return east
+    return np.asarray(np.sin(np.radians(values)))
 
 
 def northward(values: Floats, _for_days: Floats | None, _given: Given) -> Floats:
     """Return the cosine of directions [degree]."""
-    north: Floats = np.cos(np.radians(values))
-    return north
+    return np.asarray(np.cos(np.radians(values)))
 
 
 def direction(states: States, count: Counts, _given: Given) -> Floats:
@@ -212,13 +208,11 @@ def direction(states: States, count: Counts, _given: Given) -> Floats:
 
 
 def exceeds(values: Floats, _for_days: Floats | None, given: Given) -> Floats:
-    """Return 1 for values beyond the threshold on the requested side, else 0."""
     compare = np.greater if given["side"] == "above" else np.less
     return np.asarray(compare(values, given["threshold"]), dtype=np.float64)
 
 
 def degree_days(values: Floats, for_days: Floats | None, given: Given) -> Floats:
-    """Return the excess above the base, capped at the upper limit, times days."""
     if for_days is None:
         raise TypeError("degree days need how long each value stands for")
     upper = given.get("upper")
@@ -253,11 +247,6 @@ def slope(states: States, count: Counts, given: Given) -> Floats:
     _, _, squares, products = states
     known = (count > 2) & (squares > count * _SAME_TIME_DAYS**2)
     return np.where(known, products / np.where(known, squares, 1.0), np.nan) * DAYS_IN[given["per"]]
-
-
-def difference_unit(unit: str) -> str:
-    """Return the unit of a difference of values; for degC it is not degC."""
-    return difference_of(unit)
 
 
 def _plain_difference(unit: str) -> str:

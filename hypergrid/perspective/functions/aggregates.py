@@ -22,7 +22,7 @@ from hypergrid.core.errors import InvalidQuery, InvalidUnit
 from hypergrid.core.parameters import Parameter
 from hypergrid.core.registry import Registry
 from hypergrid.core.times import DAY_NS, format_duration, parse_duration
-from hypergrid.core.units import DIMENSIONLESS_TEXT, convert, counter_fault
+from hypergrid.core.units import DIMENSIONLESS_TEXT, convert, counter_fault, difference_of
 from hypergrid.perspective.functions import aggregate_formulas as formulas
 from hypergrid.perspective.functions.aggregate_formulas import Counts, Floats, Given, Listing, RaggedCells, States
 from hypergrid.physics.counters import Increments, increments, span_ns
@@ -79,8 +79,6 @@ class AggregateRow:
     """Fills in defaults from the parameters and the spacing of values [ns] (0 if unknown)."""
     reach_ns: Callable[[Given], int] | None = None
     """How far before and after a cell values can affect it [ns]; None: not at all."""
-    dtype: type[np.generic] = np.float64
-    """Type of accumulators and result."""
     linear: bool = False
     """Whether it is linear in the values and thus commutes with an interpolation."""
     of_extremes: bool = True
@@ -179,7 +177,7 @@ _add_aggregate(
     finish=_where_any,
     weigh="share",
     of_instants=False,
-    unit=lambda unit, _: formulas.difference_unit(unit),
+    unit=lambda unit, _: difference_of(unit),
     cell_method="sum",
     **_AMOUNT,
 )
@@ -241,7 +239,7 @@ _add_aggregate(
     "standard_deviation",
     "Sample standard deviation (over n - 1); missing below two values.",
     finish=formulas.standard_deviation,
-    unit=lambda unit, _: formulas.difference_unit(unit),
+    unit=lambda unit, _: difference_of(unit),
     cell_method="standard_deviation",
     long_name="standard deviation of {0}",
     **_SPREAD,
@@ -335,7 +333,7 @@ def _degree_days_unit(unit: str, given: Given) -> str:
     upper = given["upper"]
     if upper is not None and upper <= given["base"]:
         raise InvalidQuery(f"degree_days needs 'upper' above 'base'; got {upper:g} and {given['base']:g} {unit}")
-    difference = formulas.difference_unit(unit)
+    difference = difference_of(unit)
     # A difference of degC is K.
     return "K day" if float(convert(1.0, difference, "K")) == 1.0 else f"{difference} day"
 

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidUnit
 from hypergrid.core.parameters import Parameter
 from hypergrid.core.registry import Registry
-from hypergrid.core.units import convert, is_offset
-from hypergrid.perspective.functions.aggregate_formulas import difference_unit
+from hypergrid.core.units import convert, difference_of, is_offset
 
 Floats = NDArray[np.float64]
 
@@ -51,7 +50,7 @@ class MergeRow:
         """Return the units in which the function needs values of the given units."""
         if self.takes or not self.alike:
             return self.takes or units
-        return tuple(difference_unit(units[0]) if at in self.spreads else units[0] for at in range(len(units)))
+        return tuple(difference_of(units[0]) if at in self.spreads else units[0] for at in range(len(units)))
 
 
 MERGES: Registry[MergeRow] = Registry("merge function")
@@ -89,7 +88,7 @@ def _same_unit(first: str, second: str) -> str:
 
 def _difference_unit(first: str, second: str) -> str:
     # A difference of temperatures is not a temperature: 20 degC less 19 degC is 1 K, not 1 degC.
-    return difference_unit(_same_unit(first, second))
+    return difference_of(_same_unit(first, second))
 
 
 def _ratio_unit(first: str, second: str) -> str:
@@ -113,7 +112,7 @@ def _standardised(first: Floats, normal: Floats, spread: Floats) -> Floats:
 
 
 def _standardised_unit(first: str, normal: str, spread: str) -> str:
-    convert(0.0, spread, difference_unit(_same_unit(first, normal)))
+    convert(0.0, spread, difference_of(_same_unit(first, normal)))
     return "1"
 
 

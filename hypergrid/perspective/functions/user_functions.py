@@ -312,7 +312,6 @@ for _table in _TABLES.values():
 
 
 def _add_row(added: FunctionIdentity, row: object) -> None:
-    """Add a row, replacing one added by the same module and function."""
     key, table = (added.kind, added.name), _TABLES[added.kind]
     before = FUNCTION_IDENTITIES.get(key)
     if before is not None:
@@ -369,7 +368,6 @@ def _read_summary(function: Callable[..., Any]) -> str:
 
 
 def _read_signature(function: object) -> list[inspect.Parameter] | None:
-    """Return the parameters of a function, or None if they are unavailable."""
     try:
         return list(inspect.signature(function).parameters.values())  # type: ignore[arg-type]
     except (TypeError, ValueError):

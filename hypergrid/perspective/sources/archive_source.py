@@ -37,7 +37,6 @@ class ArchiveSource:
 
     @property
     def token(self) -> str:
-        """Content token of archive, snapshot, as-of instant, variable and selection."""
         as_of = () if self.archive.as_of_ns is None else (self.archive.as_of_ns,)
         return token(self.archive.name, self.archive.snapshot, self.variable.name, self.select, *as_of)
 
@@ -71,7 +70,6 @@ class ArchiveSource:
         return stored and Window(stored.start_ns - self._longest_ns, stored.stop_ns - min(self._spans_ns))
 
     def time_axis(self, window: Window) -> Regular:
-        """Return the slices that overlap a window."""
         first = window.start_ns // self._slice_ns
         stop = -(-window.stop_ns // self._slice_ns)
         return Regular("time", first * self._slice_ns, self._slice_ns, stop - first, self._slice_ns)

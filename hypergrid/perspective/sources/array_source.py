@@ -18,7 +18,7 @@ from hypergrid.core.times import FIRST_YEAR, LAST_YEAR, SECOND_NS, Window
 from hypergrid.core.tokens import token
 from hypergrid.core.units import KNOWN_VARIABLES, Variable, check_unit, convert, counter_fault
 from hypergrid.layers.layer import Layer
-from hypergrid.perspective.sources.series_selection import Select, select_series
+from hypergrid.perspective.sources.series_selection import Select, select_series, take_series
 from hypergrid.topology import Instants, SeriesAxis, Space, TimeAxis, usual_spacing_ns
 from hypergrid.topology.space import System
 
@@ -61,7 +61,6 @@ class ArraySource:
         return Instants("time", self.times_ns[first:stop], self.interval_ns) if stop > first else None
 
     def series_axis(self, _window: Window) -> SeriesAxis:
-        """Return the series; stations of an array do not move."""
         return self.axis
 
     def read(self, window: Window, unread: tuple[int, ...] = ()) -> NDArray[np.float64]:
@@ -87,10 +86,7 @@ class ArraySource:
         chosen = select_series(self.variable.name, self.axis.series, (*select, *every))
         if len(chosen) == self.axis.count:
             return self
-        axis = replace(
-            self.axis, series=tuple(self.axis.series[i] for i in chosen), x=self.axis.x[chosen], y=self.axis.y[chosen],
-            elevation_m=self.axis.elevation_m[chosen],
-        )  # fmt: skip
+        axis = take_series(self.axis, chosen)
         return replace(self, token=token(self.token, select), values=self.values[:, chosen], axis=axis)
 
     def layer(self, name: str) -> Layer:
@@ -436,12 +432,10 @@ def _find_spacings_ns(times_ns: NDArray[np.int64], values: NDArray[np.float64]) 
 
 
 def _read_along(array: xr.DataArray, joint: str, name: str) -> NDArray[Any] | None:
-    known = array.coords.variables
-    return known[name].to_numpy() if name in known and known[name].dims == (joint,) else None
+    return array.coords.variables[name].to_numpy() if _is_along(array, name, joint) else None
 
 
 def _refuse_no_interval(labels: list[str], statistics: list[Any], declared_s: NDArray[np.float64] | None) -> None:
-    """Refuse interval values with an interval of 0."""
     wrong = (
         [] if declared_s is None else np.flatnonzero((declared_s == 0) & (np.array(statistics) != "sample")).tolist()
     )

@@ -38,10 +38,10 @@ def select_series(variable: str, series: tuple[Series, ...], select: Select) -> 
 
 
 def _matches(series: Series, wanted: Mapping[str, Any]) -> bool:
-    def fits(value: object, choice: object) -> bool:
-        return value in choice if isinstance(choice, tuple | list) else value == choice
-
-    return all(fits(getattr(series, name), choice) for name, choice in wanted.items())
+    return all(
+        getattr(series, name) in (choice if isinstance(choice, tuple | list) else (choice,))
+        for name, choice in wanted.items()
+    )
 
 
 def _remedy(series: tuple[Series, ...], wanted: Mapping[str, Any]) -> str:
@@ -56,7 +56,6 @@ def _remedy(series: tuple[Series, ...], wanted: Mapping[str, Any]) -> str:
 
 
 def _format_offers(series: tuple[Series, ...], names: tuple[str, ...]) -> str:
-    """List the existing values of the requested properties."""
     values = {
         name: sorted({str(getattr(sensor_series, name)) for sensor_series in series}) for name in dict.fromkeys(names)
     }
@@ -86,10 +85,12 @@ def find_common_stations(first: SeriesAxis, second: SeriesAxis) -> SeriesAxis:
             f"its sources have no station in common ({names}, …; {others_named}, …); a formula of both needs some"
         )
     # The same object keeps its cached token.
-    if kept.all():
-        return first
-    series = tuple(series for series, keep in zip(first.series, kept, strict=True) if keep)
-    return replace(first, series=series, x=first.x[kept], y=first.y[kept], elevation_m=first.elevation_m[kept])
+    return first if kept.all() else take_series(first, np.flatnonzero(kept))
+
+
+def take_series(axis: SeriesAxis, chosen: NDArray[np.intp]) -> SeriesAxis:
+    series = tuple(axis.series[number] for number in chosen.tolist())
+    return replace(axis, series=series, x=axis.x[chosen], y=axis.y[chosen], elevation_m=axis.elevation_m[chosen])
 
 
 def find_columns(wanted: SeriesAxis, axis: SeriesAxis) -> NDArray[np.intp]:

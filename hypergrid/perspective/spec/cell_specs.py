@@ -82,7 +82,9 @@ def has_same_cells(spec: object, other: object) -> bool:
     if not is_periodic(spec) or not is_periodic(other):
         return False
     try:
-        first_cells, two = (parse_cells(_without_solar(cells)) for cells in (spec, other))
+        first_cells, two = (
+            parse_cells({**cells, "solar": False} if isinstance(cells, Mapping) else cells) for cells in (spec, other)
+        )
     except HyperGridError:
         # An unreadable specification is refused later, when its step is built.
         return spec == other
@@ -91,10 +93,6 @@ def has_same_cells(spec: object, other: object) -> bool:
 
 def _is_solar(spec: object) -> object:
     return isinstance(spec, Mapping) and spec.get("solar", False)
-
-
-def _without_solar(spec: object) -> object:
-    return {**spec, "solar": False} if isinstance(spec, Mapping) else spec
 
 
 def parse_cells(spec: object, stations: SeriesAxis | None = None) -> Rule:
@@ -240,9 +238,7 @@ def _parse_edges(given: object) -> CellEdges:
 
 
 def _check_keys(spec: Mapping[str, Any], known: set[str]) -> None:
-    for key in spec:
-        if key not in known:
-            raise NotFound.among(kind="key of time cells", given=key, existing=known)
+    NotFound.refuse_unknown("key of time cells", spec, known)
 
 
 def make_time_cells(  # noqa: PLR0913 - what the cells are of, and what they are over

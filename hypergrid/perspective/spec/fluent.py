@@ -182,7 +182,6 @@ class Fluent(ABC):
 
 
 def _format_duration(time: object) -> object:
-    """Return a timedelta as a query duration; other values unchanged."""
     if isinstance(time, np.timedelta64):
         return format_timedelta(time)
     return format_timedelta(np.timedelta64(time)) if isinstance(time, timedelta) else time

@@ -1,6 +1,6 @@
 """Query specifications: frozen steps, equal by content, and their JSON form (design section 4)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -79,6 +79,9 @@ class Step:
     def is_in_time(self) -> bool:
         return self.op == "interpolate" and [name for name, _ in self.cells] == ["time"]
 
+    def change_others(self, change: Callable[["QuerySpec"], "QuerySpec"]) -> "Step":
+        return replace(self, others=tuple(map(change, self.others))) if self.others else self
+
     def to_json(self) -> dict[str, Any]:
         """Return the step as it stands in a query document."""
         key = "method" if self.op == "interpolate" else "function"
@@ -124,12 +127,8 @@ class QuerySpec:
         if self.as_of is not None:
             object.__setattr__(self, "as_of", format_instant(parse_instant(self.as_of)))
         object.__setattr__(self, "select", tuple((name, _normalize_choice(name, value)) for name, value in self.select))
-        for name, _ in self.select:
-            if name not in SELECTABLE:
-                raise NotFound.among(kind="property of a series to select by", given=name, existing=SELECTABLE)
-        for name, _ in self.clip:
-            if name not in DIMENSIONS:
-                raise NotFound.among(kind="dimension to clip", given=name, existing=DIMENSIONS)
+        NotFound.refuse_unknown("property of a series to select by", (name for name, _ in self.select), SELECTABLE)
+        NotFound.refuse_unknown("dimension to clip", (name for name, _ in self.clip), DIMENSIONS)
 
     @property
     def summary(self) -> str:
@@ -188,7 +187,6 @@ def _normalize_choice(name: str, value: object) -> object:
 
 
 def _to_plain(value: object) -> object:
-    """Convert a value to plain JSON types."""
     if isinstance(value, Variogram):
         return value.to_json()
     if isinstance(value, list | tuple):
@@ -211,9 +209,7 @@ class _Reader:
     def read_mapping(self, value: object, known: set[str], required: set[str]) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):
             raise InvalidQuery(f"{self.where} needs a JSON object; got {type(value).__name__}")
-        for key in value:
-            if key not in known:
-                raise NotFound.among(kind=f"key of {self.where}", given=key, existing=known)
+        NotFound.refuse_unknown(f"key of {self.where}", value, known)
         for key in sorted(required - set(value)):
             raise InvalidQuery(f"{self.where} needs the key {key!r}; got {sorted(map(str, value))}")
         return value

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from hypergrid.execution import make_plan, run
-from hypergrid.execution.operators.cells import Cells, SparseCells, select_kept_times, store_sparse
+from hypergrid.execution.operators.cells import Cells, SparseCells, store_sparse
 from hypergrid.execution.planning.dependencies import Buffer, find_all_needed, first_and_last_boxes
-from hypergrid.execution.planning.strategy import Strategy, path
+from hypergrid.execution.planning.plan import Strategy, path
 from hypergrid.execution.running.run import Outcome
 from hypergrid.perspective import Perspective
 from hypergrid.query import Query
@@ -23,7 +23,7 @@ def ran(query: Query, *, buffered: bool, k: int = 0, places: int = 64, times: in
     # Of what commutes few slices are interpolated: here each is.
     plan = make_plan(query.surface(), rules=tuple(rule for rule in RULES if rule is not commute))
     chosen = Strategy(k, len(path(plan.surface)), "test", buffered=buffered)
-    boxes = replace(plan, block_cells=places, block_times=times, strategy_choice=chosen)
+    boxes = replace(plan, block_cells=places, block_times=times, strategy=chosen)
     return list(run(boxes))[-1].outcome, plan.surface
 
 
@@ -115,7 +115,7 @@ def test_few_values_are_kept_sparse_and_come_back_as_they_were(density: float) -
     kept = store_sparse(cells)
     assert isinstance(kept, SparseCells) == (density < 0.3)
     for times in (None, np.arange(100), np.array([0, 7, 8, 99]), np.array([50])):
-        part = select_kept_times(kept, times)
+        part = kept.select_times(times)
         rows = slice(None) if times is None else times
         np.testing.assert_array_equal(part.value, value[rows])
         np.testing.assert_array_equal(part.count, cells.count[rows])

@@ -255,7 +255,7 @@ def test_explain_tells_what_was_measured() -> None:
     assert "by measured unit costs of 2 of 2 steps" in told.splitlines()[-1]
     plan = query.plan()
     for number, (step, item) in enumerate(zip(plan.steps, plan.surface.list_chain(), strict=True)):
-        found = MEASUREMENTS.get(item.token)
+        found = MEASUREMENTS.peek(item.token)
         assert found is not None
         columns = next(line for line in reversed(told.splitlines()) if f"  {number}. " in line).split()
         assert float(columns[0].replace(",", "")) == step.cells

@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 
 from hypergrid.core.errors import InvalidQuery, TooLarge
+from hypergrid.core.lru_cache import LruCache
 from hypergrid.execution import make_plan, run
-from hypergrid.execution.planning.costs import MEASUREMENTS, Measurement, MeasurementTable, Meter
-from hypergrid.execution.planning.plan import StepCost, list_candidates, mean_response_s, sort_candidates
-from hypergrid.execution.planning.strategy import count_at_stations, path
+from hypergrid.execution.planning.costs import MEASUREMENTS, Measurement, Meter
+from hypergrid.execution.planning.plan import (
+    StepCost,
+    count_at_stations,
+    list_candidates,
+    mean_response_s,
+    path,
+    sort_candidates,
+)
 from hypergrid.query import Query
 from tests.support.chains import GRID, MODEL, SLIDING, network
 
@@ -56,27 +63,28 @@ def test_a_run_remembers_what_it_measured() -> None:
     ticks = iter(range(10_000))
     last = list(run(plan, clock=lambda: float(next(ticks))))[-1]
     stations = next(item for item in plan.surface.list_chain() if item.token == path(plan.surface)[0].token)
-    found = MEASUREMENTS.get(stations.token)
+    found = MEASUREMENTS.peek(stations.token)
     assert found is not None
     assert found.cells == stations.topology.count
     assert found.density == pytest.approx(0.8, abs=0.1)
-    total = sum(one.seconds for item in plan.surface.list_chain() if (one := MEASUREMENTS.get(item.token)))
+    total = sum(one.seconds for item in plan.surface.list_chain() if (one := MEASUREMENTS.peek(item.token)))
     assert 0 < total < last.seconds
 
 
 def test_the_time_of_sources_is_theirs_and_the_table_is_bounded() -> None:
     ticks = iter([0.0, 1.0, 4.0, 10.0])
-    meter, table = Meter(lambda: next(ticks)), MeasurementTable(2)
+    table: LruCache[str, Measurement] = LruCache(2)
+    meter = Meter(lambda: next(ticks))
     with meter.measure("above") as above:
         with meter.measure("below") as below:
             below(np.array([1.0, np.nan]))
         above(np.ones(5))
     meter.save_sums(table)
-    assert table.get("below") == Measurement(2, 3.0, 0.5)
-    assert table.get("above") == Measurement(5, 7.0, 1.0)
-    table.put("third", Measurement(1, 1.0, 1.0))
-    assert len(table) == 2
-    assert table.get("below") is None
+    assert table.peek("below") == Measurement(2, 3.0, 0.5)
+    assert table.peek("above") == Measurement(5, 7.0, 1.0)
+    table.put("third", Measurement(1, 1.0, 1.0), 1)
+    assert table.statistics().entries == 2
+    assert table.peek("below") is None
 
 
 def test_the_response_time_of_a_run_is_the_mean_over_its_cells() -> None:

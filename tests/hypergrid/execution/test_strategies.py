@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from hypergrid.execution import Plan, make_plan, run
-from hypergrid.execution.planning.strategy import Strategy, path
+from hypergrid.execution.planning.plan import Strategy, path
 from hypergrid.execution.running.run import Outcome
 from tests.support.chains import CHAINS
 
 
 def computed(plan: Plan, k: int, *, places: int, times: int | None, buffered: bool = True) -> Outcome:
     chosen = Strategy(k, len(path(plan.surface)), "hybrid", buffered=buffered)
-    return list(run(replace(plan, block_cells=places, block_times=times, strategy_choice=chosen)))[-1].outcome
+    return list(run(replace(plan, block_cells=places, block_times=times, strategy=chosen)))[-1].outcome
 
 
 def same(found: Outcome, wanted: Outcome, what: str) -> None:
