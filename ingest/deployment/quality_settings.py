@@ -482,10 +482,7 @@ class VariableTests:
         hours = [0.5]
         # Series with longer intervals than a test's limit are still joined, interval by interval.
         joined = interval_s * JOINED_INTERVALS / 3600.0
-        if self.spike:
-            hours.append(max(self.spike.within_hours, joined))
-        if self.rate_of_change:
-            hours.append(max(self.rate_of_change.within_hours, joined))
+        hours += [max(test.within_hours, joined) for test in (self.spike, self.rate_of_change) if test]
         if self.flat_line:
             flat = self.flat_line
             hours.append(max(flat.hours, flat.fail_hours or 0.0, flat.readings * interval_s / 3600.0))
