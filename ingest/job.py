@@ -49,8 +49,6 @@ from ingest.sources.folder import (
 Engine = Literal["auto", "spark", "inprocess"]
 SPARK_FROM_BYTES: Final = 32 << 20
 """Input size from which "auto" uses Spark [bytes]; below, starting it takes longer than parsing."""
-DISTINGUISHING_KEYS: Final = ("height_m", "statistic", "replicate", "interval_s", "source")
-"""Attributes in which two series of a station and a variable may differ."""
 MAX_LISTED: Final = 5
 """Maximum number of second series listed in a warning."""
 WAITING: Final = "another ingest of this archive is running; waiting"
@@ -274,12 +272,10 @@ def keep_description(path: Path, folder: Path) -> str:
 
 
 def choose_engine(engine: Engine, plan: IngestPlan) -> str:
-    """Return where to parse the files of a plan; see `Engine`."""
     return engine if engine != "auto" else "spark" if plan.size_bytes >= SPARK_FROM_BYTES else "inprocess"
 
 
 def stage_chunks(chunks: Sequence[Chunk], staging: Path, engine: str, stages: Stages) -> list[StagedChunk]:
-    """Parse chunks into a folder."""
     if engine == "spark":
         from ingest.spark.batch import stage_on_spark  # noqa: PLC0415 - Spark is heavy, and small inputs need none
 
@@ -342,7 +338,8 @@ def _second_series(before: Archive, after: Archive) -> str:
                 new_series.statistic in SELECTED_BY_DEFAULT["statistic"]
                 and (other := known.get(new_series.station)) is not None
             ):
-                keys = [key for key in DISTINGUISHING_KEYS if getattr(new_series, key) != getattr(other, key)]
+                names = ("height_m", "statistic", "replicate", "interval_s", "source")
+                keys = [key for key in names if getattr(new_series, key) != getattr(other, key)]
                 was, now = (", ".join(f"{key}={getattr(each, key)!r}" for key in keys) for each in (other, new_series))
                 descriptions.append(f"{name} of {new_series.station} ({was} beside {now})")
     return "; ".join(descriptions[:MAX_LISTED]) + (

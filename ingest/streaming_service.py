@@ -42,9 +42,6 @@ JVM: Final = "jvm"
 RESTARTS: Final = 3
 """Maximum number of restarts of Spark within `RESTARTS_S` [s]."""
 RESTARTS_S: Final = 600.0
-POLL_S: Final = 0.2
-ENDING_S: Final = 30.0
-"""Timeout for killing the Spark process of an earlier run [s]."""
 PAUSE_S: Final = 30.0
 """Maximum pause between retries [s]."""
 
@@ -75,12 +72,10 @@ class StreamReport:
     readings: int
     """Readings emitted in this run."""
     ledger: Ledger
-    """Ledger of the stream since it began."""
     snapshot: str | None
     """Last committed snapshot."""
     seconds: float
     restarts: int
-    """Number of restarts of Spark."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -148,7 +143,6 @@ class _StreamProgress:
         self.recent = [*self.recent[-9:], (time.monotonic(), self.readings)]
 
     def status(self) -> StreamStatus:
-        """Return the current status of the stream."""
         rate = 0.0
         if len(self.recent) > 1:
             (start, before), (stop, now) = self.recent[0], self.recent[-1]
@@ -164,7 +158,6 @@ class StreamOptions:
     deployment: Path | None = None
     """Deployment file; None: the stream's current deployment."""
     watch: Path | None = None
-    """Folder to watch for files."""
     mqtt: str | None = None
     """Address of the MQTT broker; None: that of the deployment, if it has one."""
     trigger_s: float = 10.0
@@ -286,7 +279,7 @@ def _start_time(pid: int) -> str | None:
 
 
 def _end_jvm(note: Path) -> None:
-    until = time.monotonic() + ENDING_S
+    until = time.monotonic() + 30.0
     with suppress(OSError, ValueError):
         pid, started = note.read_text().split()
         while _start_time(int(pid)) == started:
@@ -462,7 +455,7 @@ class _StreamRun:
                 self.on_status(progress.status())
                 return not changed
             self.on_status(progress.status())
-            self.stopping.wait(POLL_S)
+            self.stopping.wait(0.2)
 
     def _is_active(self) -> bool:
         try:
@@ -494,7 +487,6 @@ class _StreamRun:
         self.on_warning(f"{lost}; it is started again")
 
     def end(self) -> None:
-        """Stop Spark and remove its process id file."""
         self._job.end()
         (self.folder / STREAM / JVM).unlink(missing_ok=True)
 

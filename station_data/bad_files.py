@@ -54,22 +54,18 @@ class BadFile:
     name: str
     content: Callable[[], bytes]
     rows: int
-    """Rows read."""
     rejects: Mapping[str, int] = field(default_factory=dict)
     """Rejects by kind of reason."""
     superseded: int = 0
     duplicates: int = 0
     stations: tuple[str, ...] = ("A",)
-    """Stations of the rows."""
 
 
 def row(minute: int, temperature: str = "1.5", *, station: str = "A", humidity: str = "80") -> bytes:
-    """Make a valid row, or one with an invalid cell."""
     return f"{station},2007-10-01T00:{minute:02d}:00Z,{temperature},{humidity}\n".encode()
 
 
 def at(time: str) -> bytes:
-    """Make a row with another time."""
     return f"A,{time},1.5,80\n".encode()
 
 
@@ -124,16 +120,12 @@ def _late_nul() -> bytes:
     return HEADER + b"".join(lines)
 
 
-SENSORSCOPE = b"4 2007 09 20 02 00 0%d 119024640%d 5.680 5.475 NaN 86.602 26.765 -8.595 0.000 NaN 117.503\n"
-
-
 def sensorscope(second: int) -> bytes:
-    """Make a valid SensorScope row."""
-    return SENSORSCOPE % (second, second)
+    fields = b"4 2007 09 20 02 00 0%d 119024640%d 5.680 5.475 NaN 86.602 26.765 -8.595 0.000 NaN 117.503\n"
+    return fields % (second, second)
 
 
 def message(station: bytes = b"A", time: bytes = b"2007-10-01T00:00:00Z", name: bytes = b"T") -> bytes:
-    """Make a valid message, or one with an invalid text."""
     return b'{"station": "%s", "time": "%s", "%s": "1.5"}\n' % (station, time, name)
 
 
@@ -276,7 +268,6 @@ def write_all(out: Path, *, most_bytes: int | None = None) -> list[Path]:
 
 
 def main() -> None:
-    """Run the command line."""
     parser = argparse.ArgumentParser(description="Write files that must not get through unnoticed.")
     parser.add_argument("out", type=Path)
     parser.add_argument("--small", action="store_true", help="only those that lie in station_data/faults")

@@ -20,8 +20,6 @@ BLOCK = 720
 """Readings that share a generator: one day of them."""
 LOSS_RATE, MISSING_RATE = 0.004, 0.002
 """Shares of the readings that never arrive, and of single values that are missing, at random."""
-# Readings before the anchor have negative numbers, which are not valid in a seed.
-_OFFSET = 1 << 32
 
 Purpose = Literal["clock", "noise", "loss", "arrival"]
 _PURPOSES: dict[Purpose, int] = {"clock": 1, "noise": 2, "loss": 3, "arrival": 4}
@@ -53,8 +51,9 @@ def draw(seed: int, purpose: Purpose, station: str, numbers: NDArray[np.int64], 
         return np.empty((0, width))
     first = int(numbers[0]) // BLOCK
     last = int(numbers[-1]) // BLOCK
+    # Readings before the anchor have negative numbers, which are not valid in a seed.
     blocks = [
-        np.random.default_rng([seed, _PURPOSES[purpose], int(station), block + _OFFSET]).random((BLOCK, width))
+        np.random.default_rng([seed, _PURPOSES[purpose], int(station), block + (1 << 32)]).random((BLOCK, width))
         for block in range(first, last + 1)
     ]
     begin = int(numbers[0]) - first * BLOCK

@@ -182,7 +182,8 @@ def _planted(role: Role, station: Station, begin: int, generator: np.random.Gene
     sizes = generator.uniform(role.low, role.high, role.count)
     if role.kind in ("spike", "impossible"):
         number = (begin - ANCHOR_S + parts + share * (CAMPAIGN_S // role.count - 600)) // 120 + 2
-        starts = np.array([_stamp(seed, station.id, int(index)) for index in number])
+        # A whole block is drawn for each, so a single stamp costs as much as a day of them.
+        starts = np.concatenate([sample_times(seed, station.id, np.array([index], np.int64)) for index in number])
         ends = starts + 1
         values = sizes * sign
     else:
@@ -196,10 +197,3 @@ def _planted(role: Role, station: Station, begin: int, generator: np.random.Gene
         Fault(role.kind, station.id, role.variable, int(start), int(stop), round(float(value), 3))
         for start, stop, value in zip(starts, ends, values, strict=True)
     ]
-
-
-def _stamp(seed: int, station: str, number: int) -> int:
-    """Compute the stamp of one reading."""
-    # Its whole block is drawn, so a single stamp costs as much as a day of them.
-    numbers = np.array([number], dtype=np.int64)
-    return int(sample_times(seed, station, numbers)[0])

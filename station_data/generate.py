@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +15,101 @@ from rich.console import Console
 from rich.progress import Progress
 from scipy.special import ndtri
 
-from station_data import faults, files
+from station_data import faults
 from station_data import network as pass_network
 from station_data.clock import NOMINAL_S, draw, dropouts, numbers_between, sample_times, station_generator
-from station_data.files import Format
+from station_data.faults import Fault
 from station_data.network import Station
 from station_data.truth import VARIABLES, truth
+
+Format = Literal["sensorscope", "csv"]
+FORMATS: tuple[Format, ...] = ("sensorscope", "csv")
+LOCAL_OFFSET_S = 7200
+"""The clock columns of the SensorScope text are in local summer time [s ahead of UTC]."""
+CHUNK_ROWS = 50_000
+
+
+def write_sensorscope(path: Path, station: str, stamps_s: NDArray[np.int64], readings: NDArray[np.float64]) -> None:
+    """Write 17 blank-separated columns: station, local clock (six), epoch [s], nine values with three decimals."""
+    row = f"{station} %s %d" + " %.3f" * len(VARIABLES) + "\n"
+    with path.open("w", encoding="ascii", newline="\n") as file:
+        for part in _chunks(stamps_s):
+            clock = iso_seconds(stamps_s[part] + LOCAL_OFFSET_S)
+            # The text "2007-10-01T02:00:12" differs from the six columns only in its separators.
+            letters = clock.view("U1").reshape(clock.size, -1)
+            letters[:, [4, 7, 10, 13, 16]] = " "
+            _write_rows(file, row, [clock, stamps_s[part]], readings[part], missing="NaN")
+
+
+def write_csv(path: Path, station: str, stamps_s: NDArray[np.int64], readings: NDArray[np.float64]) -> None:
+    """Write ``station,time,<nine variables>`` with a header, ISO 8601 time with Z, and empty missing values."""
+    row = f"{station},%sZ" + ",%.3f" * len(VARIABLES) + "\n"
+    with path.open("w", encoding="ascii", newline="\n") as file:
+        file.write(",".join(("station", "time", *VARIABLES)) + "\n")
+        for part in _chunks(stamps_s):
+            _write_rows(file, row, [iso_seconds(stamps_s[part])], readings[part], missing="")
+
+
+def write_arrivals(
+    path: Path, stations: NDArray[np.int64], stamps_s: NDArray[np.int64], arrivals_s: NDArray[np.float64]
+) -> None:
+    """Write ``station,time,arrival`` [s since 1970], ordered by arrival, then stamp, then station."""
+    order = np.lexsort((stations, stamps_s, arrivals_s))
+    with path.open("w", encoding="ascii", newline="\n") as file:
+        file.write("station,time,arrival\n")
+        for part in _chunks(order):
+            rows = order[part]
+            columns = [stations[rows], stamps_s[rows]]
+            _write_rows(file, "%d,%d,%.3f\n", columns, arrivals_s[rows][:, None], missing="")
+
+
+def write_faults(path: Path, planted: Iterable[Fault]) -> None:
+    """Write the ledger: ``kind,station,variable,start,end,magnitude``, ISO 8601 times with Z, end excluded."""
+    lines = ["kind,station,variable,start,end,magnitude"]
+    for fault in planted:
+        start, end = iso_seconds(np.array([fault.start_s, fault.end_s]))
+        magnitude = "" if np.isnan(fault.magnitude) else f"{fault.magnitude:g}"
+        lines.append(f"{fault.kind},{fault.station},{fault.variable},{start}Z,{end}Z,{magnitude}")
+    path.write_text("\n".join(lines) + "\n", encoding="ascii", newline="\n")
+
+
+def write_stations(path: Path, network: Iterable[Station]) -> None:
+    rows = [f"{station.id},{station.lon:.6f},{station.lat:.6f},{station.elevation_m:.1f}" for station in network]
+    path.write_text("\n".join(["station,lon,lat,elevation_m", *rows]) + "\n", encoding="ascii", newline="\n")
+
+
+def iso_seconds(seconds: NDArray[np.int64]) -> NDArray[np.str_]:
+    """Format seconds since 1970 as ISO 8601 text to the second, without a zone."""
+    return np.datetime_as_string(seconds.astype("datetime64[s]"), unit="s")
+
+
+def _chunks(rows: NDArray[np.int64]) -> Iterable[slice]:
+    """Split rows into slices of bounded length."""
+    # Years of readings must not become one list of Python numbers.
+    return (slice(begin, begin + CHUNK_ROWS) for begin in range(0, rows.size, CHUNK_ROWS))
+
+
+def _write_rows(
+    file: TextIO,
+    row: str,
+    keys: Sequence[NDArray[np.int64] | NDArray[np.str_]],
+    values: NDArray[np.float64],
+    *,
+    missing: str,
+) -> None:
+    # Formatted in one operation; adding 0.0 removes the sign of -0.
+    table = np.empty((values.shape[0], len(keys) + values.shape[1]), dtype=object)
+    for column, key in enumerate(keys):
+        table[:, column] = key
+    table[:, len(keys) :] = np.round(values, 3) + 0.0
+    file.write(((row * values.shape[0]) % tuple(table.ravel())).replace("nan", missing))
+
 
 DEFAULT_START, DEFAULT_DAYS, DEFAULT_SEED, DEFAULT_STATIONS = "2007-09-20", 28, 2007, 24
 Report = Callable[[int, int], None]
 """Called with the number of stations written and their total."""
-_PATHS: dict[files.Format, str] = {"sensorscope": "pass-meteo-{}.txt", "csv": "pass-{}.csv"}
-_WRITERS = {"sensorscope": files.write_sensorscope, "csv": files.write_csv}
+_PATHS: dict[Format, str] = {"sensorscope": "pass-meteo-{}.txt", "csv": "pass-{}.csv"}
+_WRITERS = {"sensorscope": write_sensorscope, "csv": write_csv}
 
 
 class Period(NamedTuple):
@@ -43,7 +126,7 @@ def generate(
     days: int = DEFAULT_DAYS,
     seed: int = DEFAULT_SEED,
     stations: int = DEFAULT_STATIONS,
-    formats: Sequence[files.Format] = files.FORMATS,
+    formats: Sequence[Format] = FORMATS,
     progress: Report | None = None,
 ) -> Path:
     """Write the station files of a period into a new folder.
@@ -99,12 +182,12 @@ def generate(
     return out
 
 
-def _checked_period(start: str | np.datetime64, *, days: int, seed: int, formats: Sequence[files.Format]) -> Period:
+def _checked_period(start: str | np.datetime64, *, days: int, seed: int, formats: Sequence[Format]) -> Period:
     """Validate the arguments and return the period."""
-    unknown = [form for form in formats if form not in files.FORMATS]
+    unknown = [form for form in formats if form not in FORMATS]
     if days < 1 or seed < 0 or unknown or not formats:
         raise ValueError(
-            f"generate needs days of at least 1, a seed of at least 0 and formats of {', '.join(files.FORMATS)}; "
+            f"generate needs days of at least 1, a seed of at least 0 and formats of {', '.join(FORMATS)}; "
             f"got days={days}, seed={seed}, formats={','.join(formats) or 'none'}"
         )
     instant = np.asarray(start, dtype="datetime64[s]")[()]
@@ -119,7 +202,7 @@ def _write(
     network: tuple[Station, ...],
     period: Period,
     seed: int,
-    formats: Sequence[files.Format],
+    formats: Sequence[Format],
     progress: Report | None,
 ) -> None:
     for form in formats:
@@ -137,11 +220,9 @@ def _write(
         arrivals.append(arrived_s)
         if progress is not None:
             progress(done, len(network))
-    files.write_arrivals(
-        folder / "arrivals.csv", np.concatenate(keys), np.concatenate(stamps), np.concatenate(arrivals)
-    )
-    files.write_faults(folder / "faults.csv", planted)
-    files.write_stations(folder / "stations.csv", network)
+    write_arrivals(folder / "arrivals.csv", np.concatenate(keys), np.concatenate(stamps), np.concatenate(arrivals))
+    write_faults(folder / "faults.csv", planted)
+    write_stations(folder / "stations.csv", network)
     (folder / "deployment.toml").write_text(deployment_text(network, formats), encoding="utf-8", newline="\n")
 
 
@@ -176,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--stations", type=int, default=DEFAULT_STATIONS, help="number of stations (default: %(default)s)"
     )
-    parser.add_argument("--format", default=",".join(files.FORMATS), help="formats, by comma (default: %(default)s)")
+    parser.add_argument("--format", default=",".join(FORMATS), help="formats, by comma (default: %(default)s)")
     options = parser.parse_args(arguments)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -191,17 +272,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 formats=options.format.split(","),
                 progress=lambda done, total: bar.update(task, completed=done, total=total),
             )
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             sys.stderr.write(f"{error}\n")
-            return 2
-        except OSError as error:
-            sys.stderr.write(f"{error}\n")
-            return 1
+            return 2 if isinstance(error, ValueError) else 1
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
 
 
 _HEADER = """\
@@ -379,3 +453,7 @@ def measure(seed: int, station: str, numbers: NDArray[np.int64], true_values: Fl
             values = np.mod(values, 360.0)
         readings[:, column] = np.clip(values, sensor.low, sensor.high)
     return readings
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -29,7 +29,6 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
 LAPSE_K_PER_M = 0.0065
 POOL_K, POOL_TOP_M, POOL_DEPTH_M = 4.5, 2430.0, 16.0
 """Cold-air pool: cooling at full strength [K], elevation of half strength [m], vertical decay [m]."""
-_BLOCK_VALUES = 2_000_000
 
 
 def pool(height_m: Floats) -> Floats:
@@ -219,7 +218,7 @@ def truth_mean(
     east, north = np.broadcast_arrays(np.asarray(lon, np.float64), np.asarray(lat, np.float64))
     total = np.zeros(east.size)
     # Blocks of time bound the memory: a fine grid over weeks would not fit as a whole.
-    rows = max(1, _BLOCK_VALUES // max(1, east.size))
+    rows = max(1, 2_000_000 // max(1, east.size))
     for begin in range(0, middles.size, rows):
         part = slice(begin, begin + rows)
         values = truth(variable, middles[part, None], east.ravel(), north.ravel())

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -51,7 +50,6 @@ class IngestPlan:
 
     @property
     def size_bytes(self) -> int:
-        """Number of bytes to parse."""
         return sum(self.files[file_index].size_bytes for file_index in self.layouts)
 
 
@@ -244,14 +242,6 @@ def guess_slice_s(discovery: Discovery, deployment: Deployment) -> float:
     return DEFAULT_SLICE_S
 
 
-FAR_TIMES: Final = 10.0
-"""Minimum distance of a distant station from the network's middle [median distance]."""
-FAR_LEAST_M: Final = 50_000.0
-"""Stations nearer to the middle than this are never distant [m]."""
-_SAME_DEGREES: Final = 1e-5
-_SAME_M: Final = 1.0
-
-
 def column_of(feed: Feed, layout: Layout, name: str) -> Column:
     """Return a column of a file: declared attributes first, then file metadata."""
     return feed.column(name).with_metadata(layout.metadata.columns.get(name))
@@ -353,21 +343,18 @@ def _moved_positions(before: Position, after: Iterable[Position], first_ns: int 
 def _is_same(position: Position, other: Position) -> bool:
     up = abs(position.elevation_m - other.elevation_m)
     return (
-        abs(position.lon - other.lon) <= _SAME_DEGREES
-        and abs(position.lat - other.lat) <= _SAME_DEGREES
-        and (np.isnan(up) or up <= _SAME_M)
+        abs(position.lon - other.lon) <= 1e-5 and abs(position.lat - other.lat) <= 1e-5 and (np.isnan(up) or up <= 1.0)
     )
 
 
 def is_placed(station: Station | None) -> bool:
-    """Return whether the position of a station is known."""
     return station is not None and not (np.isnan(station.position.lon) or np.isnan(station.position.lat))
 
 
 def find_distant_stations(stations: Iterable[Station]) -> dict[str, float]:
     """Return the stations far from the others, with their distance from the network's middle [m].
 
-    The middle is the median position; far means more than `FAR_TIMES` times the median distance from it.
+    The middle is the median position; far means more than 50 km, and than ten times the median distance.
     """
     placed = [station for station in stations if is_placed(station)]
     if len(placed) < 4:
@@ -376,7 +363,7 @@ def find_distant_stations(stations: Iterable[Station]) -> dict[str, float]:
     lat = np.array([station.position.lat for station in placed])
     places = places_m(lon, lat)
     away_m = arc_m(np.linalg.norm(places - np.median(places, axis=0), axis=1))
-    threshold_m = max(FAR_LEAST_M, FAR_TIMES * float(np.median(away_m)))
+    threshold_m = max(50_000.0, 10.0 * float(np.median(away_m)))
     return {
         station.id: float(distance_m)
         for station, distance_m in zip(placed, away_m, strict=True)

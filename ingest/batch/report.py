@@ -13,11 +13,9 @@ class IngestReport:
     """Result of `ingest.job.ingest`. A reading is one column of one row, with or without a value."""
 
     archive: str
-    """Folder of the archive."""
     engine: str
     """"inprocess" or "spark"; empty if there was nothing new."""
     stations: int
-    """Stations in the rows."""
     files: int
     """Files ingested by this run."""
     files_skipped: int
@@ -25,7 +23,6 @@ class IngestReport:
     files_ignored: int
     """Files without a feed."""
     rows: int
-    """Rows read."""
     rows_rejected: int
     """Unreadable rows, without those of unreadable files."""
     readings: int
@@ -56,7 +53,6 @@ class IngestReport:
     revised: int = 0
     """Stored readings whose flag changed."""
     far_off: tuple[str, ...] = ()
-    """Stations far from the others."""
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Memory is bounded by one chunk while staging, and by one range of time while rea
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -21,7 +21,6 @@ from ingest.sources.folder import Chunk, parse
 
 # Small, because rows are usually in order of time, and a range of time is read separately.
 ROW_GROUP: Final = 1 << 16
-"""Rows per row group."""
 STATION, COLUMN, TIME, ARRIVAL, PREFIX = "station", "column", "time_ns", "arrival_ns", "value:"
 FLAG: Final = "flag"
 SUMMARY: Final = pa.schema(
@@ -57,10 +56,6 @@ class StagedChunk:
     """For long rows: columns parallel to `stations`, with one entry per pair."""
     unmapped: tuple[str, ...] = ()
     """For long rows: columns without a mapping."""
-
-    def record(self) -> dict[str, Any]:
-        """Return the summary as a row of `SUMMARY`."""
-        return asdict(self)
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "StagedChunk":

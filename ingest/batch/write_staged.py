@@ -33,9 +33,6 @@ from ingest.quality.zone import ZoneSuspicion
 
 VALUES_AT_ONCE: Final = 12_000_000
 """Values of all columns in memory at once: about 400 MB including conversions."""
-# No time zone is that far off, so the clock must be wrong.
-AHEAD_NS: Final = 24 * 3600 * SECOND_NS
-"""Maximum distance of a stamp in the future [ns]."""
 _COLUMNS = ("station", "time", "arrival")
 
 
@@ -111,7 +108,6 @@ class StagedBatch:
     staged: Sequence[StagedChunk]
     """One per chunk, in order."""
     folder: Path
-    """Staging folder."""
     columns: Mapping[int, tuple[Column, ...]]
     """Columns by file index; of long rows those known beforehand."""
     arrivals: Mapping[str, Arrivals]
@@ -132,7 +128,6 @@ class StagedBatch:
         return all_series(present, self.deployment)
 
     def column(self, file_index: int, name: str) -> Column:
-        """Return the resolved column of a file."""
         feed = self.deployment.feeds_by_name[self.plan.files[file_index].feed]
         return column_of(feed, self.plan.layouts[file_index], name)
 
@@ -158,8 +153,10 @@ class StagedBatch:
         before = {file_index: layout.lines_before for file_index, layout in self.plan.layouts.items()}
         for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
             name = self.plan.files[chunk.file].name
-            for row in staged_rejects(staged, self.folder):
-                all_rejects.append(Reject(name, before[chunk.file] + row.line, row.column, row.text, row.reason))
+            all_rejects += [
+                Reject(name, before[chunk.file] + row.line, row.column, row.text, row.reason)
+                for row in staged_rejects(staged, self.folder)
+            ]
             before[chunk.file] += staged.lines
         return all_rejects
 
@@ -275,11 +272,8 @@ def store(
                 totals.add(*result)
                 progress((index + (count + 1) / len(series)) / len(cuts))
     summary = Summary.of([inspector.summary for inspector in inspectors.values()])
-    totals.quality, totals.revised = (
-        summary.count_by_station(),
-        sum(inspector.revised for inspector in inspectors.values()),
-    )
-    totals.skipped = summary.count_skipped()
+    totals.quality, totals.skipped = summary.count_by_station(), summary.count_skipped()
+    totals.revised = sum(inspector.revised for inspector in inspectors.values())
     totals.suspicions = [suspicion for inspector in inspectors.values() for suspicion in inspector.suspicions()]
     return totals
 
@@ -287,7 +281,8 @@ def store(
 def _instants_ahead(readings: Readings, now_ns: int) -> dict[str, int]:
     """Return the latest future stamp of each station [ns]."""
     ahead_ns: dict[str, int] = {}
-    ahead = readings.time_ns > now_ns + AHEAD_NS
+    # No time zone is a day off, so the clock must be wrong.
+    ahead = readings.time_ns > now_ns + 24 * 3600 * SECOND_NS
     if ahead.any():
         latest = np.zeros(len(readings.series), np.int64)
         np.maximum.at(latest, readings.index[ahead], readings.time_ns[ahead])

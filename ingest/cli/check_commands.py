@@ -52,24 +52,23 @@ def check(
         sections |= {} if verified is None else {"values": verified.to_json()}
         defects_json = [defect.to_json() for defect in defects]
         show_json({"archive": str(folder), "snapshot": examined, "defects": defects_json, **sections})
-        if defects:
-            sys.exit(1)
-        return
-    if mended is not None:
-        _show_repair(mended)
-    if verified is not None:
-        _show_verified(verified)
-    if defects:
-        rows = _group_alike(defects)
-        show_table(f"Defects of {folder}", ("kind", "where", "what is wrong", "what to do"), rows)
     else:
-        rest = "" if verified is None or verified.is_complete else "; not all values were compared, as was said above"
-        show_message(f"{folder} is whole: nothing is wrong with snapshot {examined}{rest}")
-    if (layout := read_layout(folder)) not in (None, LAYOUT):
-        show_message(
-            f"its layout ({layout}) has no checksums, so that a byte that was flipped on the disk can pass: "
-            f"'hypergrid upgrade {folder}' gives it some"
-        )
+        if mended is not None:
+            _show_repair(mended)
+        if verified is not None:
+            _show_verified(verified)
+        if defects:
+            rows = _group_alike(defects)
+            show_table(f"Defects of {folder}", ("kind", "where", "what is wrong", "what to do"), rows)
+        else:
+            is_complete = verified is None or verified.is_complete
+            rest = "" if is_complete else "; not all values were compared, as was said above"
+            show_message(f"{folder} is whole: nothing is wrong with snapshot {examined}{rest}")
+        if (layout := read_layout(folder)) not in (None, LAYOUT):
+            show_message(
+                f"its layout ({layout}) has no checksums, so that a byte that was flipped on the disk can pass: "
+                f"'hypergrid upgrade {folder}' gives it some"
+            )
     if defects:
         sys.exit(1)
 
@@ -227,4 +226,3 @@ def _show_repair(report: "RepairReport") -> None:
 
 
 COMMANDS: Final = (check, upgrade)
-"""Commands that the command line registers."""

@@ -84,7 +84,6 @@ def skipped_text(skipped: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def show_skipped(skipped: Mapping[str, Mapping[str, int]]) -> None:
-    """Print the stations that could not be tested against neighbours, if any."""
     if line := skipped_text(skipped):
         show_line(line)
 

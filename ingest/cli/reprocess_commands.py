@@ -137,4 +137,3 @@ def remap(archive: Path, *, deployment: Path | None, as_json: bool) -> None:
 
 
 COMMANDS: Final = (reprocess,)
-"""Commands that the command line registers."""

@@ -94,7 +94,7 @@ def _show_progress(*, quiet: bool) -> "Iterator[Callable[[StreamStatus], None]]"
         shown_s = [0.0]
 
         def note(status: "StreamStatus") -> None:
-            if not quiet and time.monotonic() - shown_s[0] >= _SHOW_EVERY_S:
+            if not quiet and time.monotonic() - shown_s[0] >= 60.0:
                 shown_s[0] = time.monotonic()
                 show_message(status.describe())
 
@@ -115,7 +115,4 @@ def _serve_metrics(folder: Path, port: int) -> "Iterator[Callable[[StreamStatus]
         yield metrics.update
 
 
-_SHOW_EVERY_S: Final = 60.0
-
 COMMANDS: Final = (stream,)
-"""Commands that the command line registers."""

@@ -38,9 +38,7 @@ from ingest.formats.timestamps import check_format, zone_of
 
 FILE_NAME: Final = "deployment.toml"
 """Default name under which a deployment file is looked up."""
-DEFAULT_NAME: Final = "unnamed"
 DEFAULT_SLICE_S: Final = 120.0
-"""Default length of a slice [s]."""
 UNKNOWN_UNIT: Final = "unknown"
 
 
@@ -96,7 +94,6 @@ class Feed:
     """File next to the deployment file, with columns `station,time,arrival`."""
     # Omitted from tokens if None, so that feeds without a topic keep theirs.
     topic: Topic | None = field(default=None, metadata={"omit_default": True})
-    """MQTT topic of its messages."""
 
     def column(self, name: str) -> Column:
         """Return the declared column, or an undeclared one with unknown unit.
@@ -156,10 +153,8 @@ class Deployment:
     declared: bool = True
     """False if there is no deployment file and everything is a default."""
     path: Path | None = field(default=None, compare=False)
-    """The deployment file."""
     stream: StreamSettings = field(default=StreamSettings(), compare=False)
     broker: Broker | None = field(default=None, compare=False)
-    """Broker that messages are received from."""
     store: S3Store | None = field(default=None, compare=False)
     """Object store for the values of a new archive; None: in the archive's folder."""
 
@@ -197,7 +192,7 @@ class Deployment:
 
 
 def default_deployment(
-    *, name: str = DEFAULT_NAME, slice_s: float = DEFAULT_SLICE_S, variables: tuple[Variable, ...] = ()
+    *, name: str = "unnamed", slice_s: float = DEFAULT_SLICE_S, variables: tuple[Variable, ...] = ()
 ) -> Deployment:
     """Return the deployment used without a file: one feed per format.
 
@@ -289,10 +284,9 @@ def _store(table: TomlTable) -> S3Store | None:
     options = {key: table.text(key) for key in ("endpoint", "region") if table.has(key)}
     conditional = table.switch("conditional", default=True)
     url = table.finish(table.text("store") if options or not conditional or table.has("store") else None)
-    try:
-        return None if url is None else S3Store.from_url(url, conditional=conditional, **options)
-    except InvalidDeployment as error:
-        table.refuse("", f"cannot be used: {error}", cause=error)
+    if url is None:
+        return None
+    return table.run_check("", lambda: S3Store.from_url(url, conditional=conditional, **options))
 
 
 def _variable(table: TomlTable) -> Variable:
@@ -475,6 +469,9 @@ def text_form(table: TomlTable) -> TextForm:
     comment = table.value("comment")
     if comment is not None and not isinstance(comment, str):
         table.refuse("comment", f"needs text, which may be empty; got {comment!r}")
+    time_format = table.optional_text("time_format")
+    if time_format is not None:
+        table.run_check("time_format", lambda: check_format(time_format))
     variable, value, unit = (table.optional_text(f"{what}_column") or "" for what in ("variable", "value", "unit"))
     if bool(variable) != bool(value) or (unit and not variable):
         table.refuse("variable_column", "and value_column go together; a unit_column needs both")
@@ -489,9 +486,7 @@ def text_form(table: TomlTable) -> TextForm:
         unit_line,
         names,
         table.texts("time_column", default=()),
-        table.run_check("time_format", lambda: check_format(table.text("time_format")))
-        if table.has("time_format")
-        else None,
+        time_format,
         table.optional_text("station") or "",
         variable,
         value,
@@ -506,14 +501,12 @@ def _line_count(table: TomlTable, key: str) -> int:
 
 
 def _delimiter(table: TomlTable) -> str | None:
-    if not table.has("delimiter"):
-        return None
     delimiter = table.value("delimiter")
-    if delimiter == BLANKS or delimiter in (" ", *DELIMITERS):
-        return BLANKS if delimiter == " " else str(delimiter)
+    if delimiter is None or delimiter in DELIMITERS:
+        return delimiter
     if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         table.refuse("delimiter", f"needs one character, or {BLANKS!r} for any number of them; got {delimiter!r}")
-    return delimiter
+    return BLANKS if delimiter == " " else delimiter
 
 
 def _encoding(table: TomlTable) -> str | None:

@@ -293,7 +293,6 @@ class QuantityKind:
     """Units with the same numeric value: a millimetre of water is a kilogram per square metre."""
     tests: VariableTests
     standard_names: tuple[str, ...] = ()
-    """CF standard names of the quantity."""
 
 
 def _range(fail: tuple[float, float], suspect: tuple[float, float] | None = None) -> VariableTests:
@@ -512,7 +511,6 @@ KINDS: Final[Mapping[str, QuantityKind]] = {
     ),
     "wind_to_direction": QuantityKind(("degree",), DEFAULTS["wind_direction"], ("wind_to_direction",)),
 }  # fmt: skip
-"""Kinds by variable name."""
 
 _OTHER_NAMES: Final = {name: ("precipitation", "precipitation_rate") for name in ("precipitation", "rain", "rainfall")}
 """Kinds by alternative variable names: an amount or a rate, depending on the unit."""

@@ -22,13 +22,15 @@ JOINED_INTERVALS: Final = 1.5
 """Maximum distance of consecutive readings [nominal intervals]; beyond it there is a gap."""
 
 
-def _number(default: float | None, of: Of = "plain", *, minimum: float = -1e300, maximum: float = 1e300) -> Any:  # noqa: ANN401
-    return field(default=default, metadata={"kind": "number", "of": of, "least": minimum, "most": maximum})
+def _number(
+    default: float | None, of: Of = "plain", *, minimum: float = -1e300, maximum: float = 1e300, **more: object
+) -> Any:  # noqa: ANN401 - as dataclasses.field
+    return field(default=default, metadata={"kind": "number", "of": of, "least": minimum, "most": maximum, **more})
 
 
-def _duration(default: float | None) -> Any:  # noqa: ANN401
+def _duration(default: float | None, *, at_least: str = "") -> Any:  # noqa: ANN401
     """Return a field for a positive number of hours."""
-    return field(default=default, metadata={"kind": "number", "of": "plain", "least": 0.0, "most": 1e300, "above": 0.0})
+    return _number(default, minimum=0.0, above=0.0, at_least=at_least)
 
 
 def _span(default: Bounds | None = None, of: Of = "level") -> Any:  # noqa: ANN401 - as dataclasses.field
@@ -91,7 +93,11 @@ class Parameters:
         return made
 
     def check(self, table: TomlTable) -> None:
-        """Refuse parameters that contradict each other."""
+        """Refuse parameters that contradict each other, such as a number less than its field of `at_least`."""
+        for each in fields(self):
+            value, least = getattr(self, each.name), getattr(self, each.metadata.get("at_least", ""), None)
+            if value is not None and least is not None and value < least:
+                table.refuse(each.name, f"needs at least what is suspect, {least:g}; got {value:g}")
 
 
 def _read(table: TomlTable, each: Field[Any], base: Any) -> Any:  # noqa: ANN401 - any field type
@@ -131,11 +137,6 @@ def _refuse_wider(table: TomlTable, suspect: Bounds | None, fail: Bounds | None)
         table.refuse("suspect", f"{list(suspect)} must lie inside fail {list(fail)}")
 
 
-def _refuse_less(table: TomlTable, key: str, fail: float | None, suspect: float) -> None:
-    if fail is not None and fail < suspect:
-        table.refuse(key, f"needs at least what is suspect, {suspect:g}; got {fail:g}")
-
-
 @dataclass(frozen=True)
 class SunLimit(Parameters):
     """Upper limit by the sun: `factor * S * sin(elevation) ** power + offset`.
@@ -171,7 +172,6 @@ class GrossRange(Parameters):
     sun: tuple[SunLimit, ...] = field(default=(), metadata={"kind": "records", "record": SunLimit})
 
     def check(self, table: TomlTable) -> None:
-        """Refuse spans that contradict each other."""
         _refuse_wider(table, self.suspect, self.fail)
 
 
@@ -197,7 +197,6 @@ class Normal(Parameters):
     scale_heights_m: Bounds | None = _span(of="plain")
 
     def check(self, table: TomlTable) -> None:
-        """Refuse spans that contradict each other."""
         _refuse_wider(table, self.suspect, self.fail)
         if self.scale_heights_m is not None and self.scale_heights_m[0] <= 0.0:
             table.refuse("scale_heights_m", f"needs heights above 0 m; got {list(self.scale_heights_m)}")
@@ -226,14 +225,10 @@ class Spike(Parameters):
     token_name: ClassVar[str] = "Spike"
 
     suspect: float = _number(NEEDED, "difference", minimum=0.0)
-    fail: float | None = _number(None, "difference", minimum=0.0)
+    fail: float | None = _number(None, "difference", minimum=0.0, at_least="suspect")
     per_hour: float = _number(0.0, "difference", minimum=0.0)
     method: str = _choice("differential", "differential", "average")
     within_hours: float = _duration(3.0)
-
-    def check(self, table: TomlTable) -> None:
-        """Refuse thresholds in the wrong order."""
-        _refuse_less(table, "fail", self.fail, self.suspect)
 
 
 @dataclass(frozen=True)
@@ -243,13 +238,9 @@ class RateOfChange(Parameters):
     token_name: ClassVar[str] = "RateOfChange"
 
     suspect: float = _number(NEEDED, "difference", minimum=0.0)
-    fail: float | None = _number(None, "difference", minimum=0.0)
+    fail: float | None = _number(None, "difference", minimum=0.0, at_least="suspect")
     per_hour: float = _number(0.0, "difference", minimum=0.0)
     within_hours: float = _duration(3.0)
-
-    def check(self, table: TomlTable) -> None:
-        """Refuse thresholds in the wrong order."""
-        _refuse_less(table, "fail", self.fail, self.suspect)
 
 
 @dataclass(frozen=True)
@@ -263,8 +254,8 @@ class Exempt(Parameters):
     token_name: ClassVar[str] = "Exempt"
 
     of: str = _choice(VALUE)
-    least: float = field(default=-1e300, metadata={"kind": "number", "of": "level", "least": -1e300, "most": 1e300})
-    most: float = field(default=1e300, metadata={"kind": "number", "of": "level", "least": -1e300, "most": 1e300})
+    least: float = _number(-1e300, "level")
+    most: float = _number(1e300, "level")
 
     def convert_units(self, source: str, target: str) -> Self:
         """Convert the bounds to another unit; bounds of other quantities and infinite bounds stay."""
@@ -286,7 +277,7 @@ class FlatLine(Parameters):
     token_name: ClassVar[str] = "FlatLine"
 
     hours: float = _duration(NEEDED)
-    fail_hours: float | None = _duration(None)
+    fail_hours: float | None = _duration(None, at_least="hours")
     readings: float = _number(12, minimum=2)
     tolerance: float = _number(0.0, "difference", minimum=0.0)
     within_hours: float = _duration(6.0)
@@ -294,12 +285,7 @@ class FlatLine(Parameters):
 
     @property
     def worst_flag(self) -> int:
-        """Flag of the longest flat line."""
         return SUSPECT if self.fail_hours is None else FAIL
-
-    def check(self, table: TomlTable) -> None:
-        """Refuse durations in the wrong order."""
-        _refuse_less(table, "fail_hours", self.fail_hours, self.hours)
 
 
 @dataclass(frozen=True)
@@ -496,10 +482,7 @@ class VariableTests:
         hours = [0.5]
         # Series with longer intervals than a test's limit are still joined, interval by interval.
         joined = interval_s * JOINED_INTERVALS / 3600.0
-        if self.spike:
-            hours.append(max(self.spike.within_hours, joined))
-        if self.rate_of_change:
-            hours.append(max(self.rate_of_change.within_hours, joined))
+        hours += [max(test.within_hours, joined) for test in (self.spike, self.rate_of_change) if test]
         if self.flat_line:
             flat = self.flat_line
             hours.append(max(flat.hours, flat.fail_hours or 0.0, flat.readings * interval_s / 3600.0))

@@ -71,11 +71,9 @@ class TomlTable:
         return float(value)
 
     def optional_text(self, key: str, *, among: Collection[str] | None = None) -> str | None:
-        """Return a non-empty text, None if the key is missing."""
         return self.text(key, among=among) if self.has(key) else None
 
     def switch(self, key: str, *, default: bool) -> bool:
-        """Return a boolean."""
         value = self.value(key, default=default)
         return value if isinstance(value, bool) else self.refuse(key, f"needs true or false; got {value!r}")
 
@@ -94,7 +92,6 @@ class TomlTable:
         return tuple(value)
 
     def table(self, key: str) -> "TomlTable":
-        """Return a table; empty if the key is missing."""
         return TomlTable(self.value(key, default={}), f"{self._base}{key}", file=self.file)
 
     def tables(self, key: str) -> list["TomlTable"]:
@@ -108,8 +105,6 @@ class TomlTable:
         """Return the result of `check`; an error is raised with the path of the key."""
         try:
             return check()
-        except InvalidDeployment:
-            raise
         except HyperGridError as error:
             self.refuse(key, f"cannot be used: {error}", cause=error)
 

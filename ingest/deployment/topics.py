@@ -36,7 +36,6 @@ class Topic:
 
     @cached_property
     def filter(self) -> str:
-        """Topic filter for the subscription."""
         return _NAMED.sub("+", self.pattern)
 
     @cached_property
@@ -60,7 +59,6 @@ class Topic:
         return match[STATION] if match and STATION in self._form.groupindex else ""
 
     def overlaps(self, other: "Topic") -> bool:
-        """Return whether some topic matches both patterns."""
         return _overlap(self.filter.split("/"), other.filter.split("/"))
 
 
@@ -118,7 +116,6 @@ class Broker:
     certificate: Path | None = None
     """Client certificate, if the broker requires one."""
     key: Path | None = None
-    """Key of the client certificate."""
     user: str = ""
     password_file: Path | None = None
     """File whose first line is the password."""
@@ -127,7 +124,6 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """URL in the form of the settings."""
         scheme = "mqtts" if self.tls else "mqtt"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{self.port}"
@@ -177,7 +173,7 @@ def read_broker(table: TomlTable, *, folder: Path | None) -> Broker:
     InvalidDeployment
         A key is invalid.
     """
-    host, port, tls = table.run_check("url", lambda: _address_of(table))
+    host, port, tls = table.run_check("url", lambda: address(table.text("url")))
     if table.has("password"):
         table.refuse("password", f"does not belong here; name a `password_file`, or set {PASSWORD_KEY}")
 
@@ -200,10 +196,3 @@ def read_broker(table: TomlTable, *, folder: Path | None) -> Broker:
     if broker.key and not broker.certificate:
         table.refuse("key", "needs a certificate")
     return table.finish(broker)
-
-
-def _address_of(table: TomlTable) -> tuple[str, int, bool]:
-    try:
-        return address(table.text("url"))
-    except InvalidDeployment as error:
-        table.refuse("url", f"cannot be used: {error}", cause=error)

@@ -98,7 +98,6 @@ class ReadOptions:
     given: tuple[str, ...] = ()
     """Keys set in the deployment for the feed; file metadata does not override them."""
     text: TextForm = TextForm()
-    """Settings of delimited text."""
 
     def divide_columns(self, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the columns to read and those to ignore, in order."""
@@ -124,7 +123,6 @@ class Layout:
     lines_before: int
     """Number of lines above the first row."""
     metadata: FileMetadata = NO_METADATA
-    """Metadata of stations and columns in the file."""
     long: bool = False
     """Whether each row is one reading; `columns` then has only columns known beforehand."""
     detail: Any = None
@@ -184,7 +182,6 @@ class Parse(Protocol):
 
     def __call__(self, data: bytes, layout: Layout, *, last: bool) -> Parsed:
         """Parse whole lines; `last`: they end the file."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -227,7 +224,6 @@ class DocumentFormat:
 
 
 FORMATS: Final = Registry[Format | DocumentFormat]("format")
-"""Formats by name."""
 # It accepts any table of text.
 GENERAL: Final = "csv"
 """Format that is tried last."""

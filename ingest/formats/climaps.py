@@ -45,11 +45,9 @@ _QUANTITIES: Final = {
     "VWC": ("soil_moisture", "1"),
     "Radiation": ("solar_radiation", "W m-2"),
 }
-_NO_POSITION: Final = -999.0
 
 
 def sniff(head: bytes, file: str) -> str | None:
-    """Recognise the format by its header."""
     first = head.removeprefix(BYTE_ORDER_MARK).partition(b"\n")[0]
     return "its header is 'Epoch' and columns named 'sensor / quantity'" if re.match(rb"Epoch,.* / ", first) else None
 
@@ -106,7 +104,6 @@ FORMATS.add("climaps", Format("climaps", None, layout, parse, sniff))
 
 
 def sniff_stations(head: bytes, file: str) -> str | None:
-    """Recognise a station table by its file name."""
     return "a table of SensorScope's stations, by its name" if file.lower().endswith("stn.info") else None
 
 
@@ -127,7 +124,7 @@ def _station(line: str) -> Station | None:
     if (len(words), len(numbers)) != (7, 3):
         return None
     # Unknown coordinates are listed as -999.
-    lat, lon, up = (float("nan") if number == _NO_POSITION else number for number in numbers)
+    lat, lon, up = (float("nan") if number == -999.0 else number for number in numbers)
     return station_at(words[0], lon, lat, up, name=words[1])
 
 

@@ -20,13 +20,13 @@ from ingest.formats.base import BLANKS, FORMATS, VALUE, Format, Layout, Parsed, 
 from ingest.formats.csv_lines import (
     LABEL,
     Lines,
+    array_of,
     gather,
     labels,
     name_rows,
     numbers,
     parse_number,
     read_table,
-    text_of,
 )
 from ingest.formats.csv_sniffer import UTF8, Dialect, read_head, to_utf8
 from ingest.formats.file_metadata import FileMetadata, column_of, unit_of, variable_name
@@ -34,8 +34,6 @@ from ingest.formats.timestamps import EPOCHS, ISO, SHARE, AmbiguousDates, fits
 
 QARTOD: Final = (("1", 1), ("2", 2), ("3", 3), ("4", 4), ("9", 9))
 """Default meaning of a flag column: QARTOD flags."""
-UNKNOWN_FLAG: Final = "unknown flag"
-WRONG_UNIT: Final = "wrong unit"
 
 
 def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
@@ -137,7 +135,7 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
         names, name_code = labels(table, form.variable_column, lines, what="variable")
     # Repeated local times are resolved per sensor: by station and, in long tables, by variable.
     group = code.astype(np.int64) * max(1, len(names)) + (name_code if form.long else 0)
-    texts = [text_of(table, column) for column in form.time_columns]
+    texts = [array_of(table, column) for column in form.time_columns]
     stamps = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, " ")
     time_ns = timestamps.from_text(stamps, options, lines, group=group)
     values = {name: numbers(table, name, lines, options) for name in numeric}
@@ -161,7 +159,7 @@ def _flags(table: pa.Table, layout: Layout, lines: Lines) -> NDArray[np.uint8] |
     numbers[[index for index, text in enumerate(texts) if not text and text not in known]] = 2
     flags = numbers[code]
     lines.refuse(
-        flags == 0, form.flag_column, lambda row: f"{UNKNOWN_FLAG}: {texts[code[row]][:40]!r}; map it in [feed.flags]"
+        flags == 0, form.flag_column, lambda row: f"unknown flag: {texts[code[row]][:40]!r}; map it in [feed.flags]"
     )
     return flags
 
@@ -189,7 +187,7 @@ def _convert_to_wanted_units(
             try:
                 converted[rows] = convert(value[rows], unit_of(unit) or unit, targets[name])
             except InvalidUnit as error:
-                lines.refuse(rows, form.unit_column, f"{WRONG_UNIT}: {name}: {error}")
+                lines.refuse(rows, form.unit_column, f"wrong unit: {name}: {error}")
     return converted
 
 

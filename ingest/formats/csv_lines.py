@@ -22,9 +22,6 @@ from numpy.typing import NDArray
 from ingest.formats.base import BLANKS, LARGEST, TEXT_MOST, TOO_LARGE, BadRow, Layout, Parsed, ReadOptions, TextForm
 
 WRONG_COUNT: Final = "wrong number of fields"
-CUT_OFF: Final = "cut off"
-BINARY: Final = "binary"
-INVALID_UTF8: Final = "invalid UTF-8"
 
 _NEWLINE: Final = ord("\n")
 _UNEVEN: Final = (b"  ", b"\t", b"\n ", b" \n", b" \r\n")
@@ -66,10 +63,6 @@ class Lines:
             why = reason if isinstance(reason, str) else reason(row)
             self.bad.append(BadRow(int(self.number[row]), column, text, why))
         self.is_sound &= ~chosen
-
-    def refused(self) -> tuple[BadRow, ...]:
-        """Return the refused lines in order."""
-        return tuple(sorted(self.bad, key=lambda row: row.line))
 
 
 def single_blanks(data: bytes) -> bytes:
@@ -145,7 +138,7 @@ def read_lines(source: bytes, layout: Layout, *, quotes: bool, last: bool) -> Li
         _count_quoted(lines, delimiter, field_counts)
     wrong = field_counts != fields
     if last and open_end and wrong[-1] and field_counts[-1] < fields:
-        lines.refuse([len(wrong) - 1], "", f"{CUT_OFF}: the file ends after {field_counts[-1]} of {fields} fields")
+        lines.refuse([len(wrong) - 1], "", f"cut off: the file ends after {field_counts[-1]} of {fields} fields")
     lines.refuse(wrong, "", lambda row: f"{WRONG_COUNT}: {fields} needed, {field_counts[row]} found")
     return _left(lines, octets, open_end=open_end)
 
@@ -174,12 +167,12 @@ def _refuse_bytes(lines: Lines, octets: NDArray[np.uint8]) -> None:
     for byte, what in ((b"\0", "a NUL byte"), (b"\r", "a carriage return inside a line")):
         if byte in source:
             rows = np.searchsorted(lines.stops, np.flatnonzero(octets == ord(byte)))
-            lines.refuse(rows, "", f"{BINARY}: {what}")
+            lines.refuse(rows, "", f"binary: {what}")
     if not source.isascii():
         # Only lines with non-ASCII bytes are decoded.
         suspects = np.unique(np.searchsorted(lines.stops, np.flatnonzero(octets >= 0x80))).tolist()
         foreign = [row for row in suspects if not is_utf8(source[lines.starts[row] : lines.stops[row]])]
-        lines.refuse(foreign, "", INVALID_UTF8)
+        lines.refuse(foreign, "", "invalid UTF-8")
 
 
 def _count_quoted(lines: Lines, delimiter: str, field_counts: NDArray[np.int64]) -> None:
@@ -263,19 +256,16 @@ def separator(form: TextForm) -> str:
 
 def numbers(table: pa.Table, column: str, lines: Lines, options: ReadOptions) -> NDArray[np.float64]:
     """Return a column as numbers, shape (n,), NaN for missing values; refuse lines without a finite number."""
-    array, decimal = _join_chunks(table[column]), options.text.decimal or "."
+    array, decimal = array_of(table, column), options.text.decimal or "."
     if pa.types.is_string(array.type):
         array = _parse_carefully(array, column, lines, options.nodata, decimal)
     values = array.to_numpy(zero_copy_only=False)
-    if np.isinf(values).any():
-        lines.refuse(np.isinf(values), column, f"{BAD_NUMBER}: infinite")
+    lines.refuse(np.isinf(values), column, f"{BAD_NUMBER}: infinite")
     for number in numeric_texts(options.nodata, decimal):
         # A station may write -999 as -999.000, so nodata is compared by value, too.
         if (values == number).any():
             values = np.where(values == number, np.nan, values)
-    beyond = np.isfinite(values) & (np.abs(values) > LARGEST)
-    if beyond.any():
-        lines.refuse(beyond, column, TOO_LARGE)
+    lines.refuse(np.isfinite(values) & (np.abs(values) > LARGEST), column, TOO_LARGE)
     return values
 
 
@@ -293,7 +283,7 @@ def _parse_carefully(text: pa.Array, column: str, lines: Lines, nodata: tuple[st
 
 def integers(table: pa.Table, column: str, lines: Lines) -> NDArray[np.int64]:
     """Return a column as integers, shape (n,); refuse lines without one."""
-    array = _join_chunks(table[column])
+    array = array_of(table, column)
     if pa.types.is_string(array.type):
         text = pc.utf8_trim_whitespace(array)
         usable = pc.match_substring_regex(text, _INTEGER)
@@ -312,7 +302,7 @@ def labels(
 
     `what` describes the content for the reason; None: the column may be empty.
     """
-    array = _join_chunks(table[column])
+    array = array_of(table, column)
     if not pa.types.is_dictionary(array.type):
         array = array.dictionary_encode()
     names = tuple(name.strip() for name in array.dictionary.to_pylist())
@@ -323,14 +313,10 @@ def labels(
     return names, code
 
 
-def _join_chunks(column: pa.ChunkedArray) -> pa.Array:
-    joined = column.combine_chunks()
+def array_of(table: pa.Table, column: str) -> pa.Array:
+    joined = table[column].combine_chunks()
     # combine_chunks of a column without rows stays chunked in some versions of pyarrow.
-    return joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks or [pa.array([], column.type)])
-
-
-def text_of(table: pa.Table, column: str) -> pa.Array:
-    return _join_chunks(table[column])
+    return joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks or [pa.array([], joined.type)])
 
 
 def gather(
@@ -350,7 +336,8 @@ def gather(
         values = {name: column[kept] for name, column in values.items()}
         flags = flags if flags is None else flags[kept]
     names, code = compact_codes(stations, code)
-    return Parsed(names, code, time_ns, values, lines.refused(), lines.count, flags=flags, line=number)
+    bad = tuple(sorted(lines.bad, key=lambda row: row.line))
+    return Parsed(names, code, time_ns, values, bad, lines.count, flags=flags, line=number)
 
 
 def name_rows(
@@ -378,7 +365,6 @@ def compact_codes(names: tuple[str, ...], code: NDArray[np.int32]) -> tuple[tupl
 
 @lru_cache(maxsize=64)
 def numeric_texts(texts: tuple[str, ...], decimal: str = ".") -> frozenset[float]:
-    """Return the finite numbers among some texts."""
     numbers = (parse_number(text, decimal) for text in texts)
     return frozenset(number for number in numbers if number is not None and np.isfinite(number))
 

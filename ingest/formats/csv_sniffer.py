@@ -34,17 +34,9 @@ _WIDE_MARKS: Final = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _SINGLE_BYTE: Final = ["cp1252", "latin_1", "iso8859_15", "cp1250", "cp1251", "mac_roman", "cp850"]
-_MUCH: Final = 64
-"""Minimum number of non-ASCII bytes for a detection by their frequencies."""
-# A single line may be damaged.
-_LEAST_LINES: Final = 2
-"""Number of lines with invalid bytes that indicate another encoding."""
 
 DELIMITERS: Final = (",", ";", "\t", "|", BLANKS)
 """Candidate delimiters, in this order."""
-LINES_LOOKED_AT: Final = 300
-SURE: Final = 0.9
-"""Share of rows with as many cells as the header above which no other delimiter is tried."""
 HEADER_WITHIN: Final = 60
 """Number of lines that are searched for a header."""
 _DECIMAL_COMMA: Final = re.compile(r"^\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*$")
@@ -82,7 +74,6 @@ class Dialect:
     notes: tuple[str, ...] = field(default=())
 
     def cells(self, column: str) -> list[str]:
-        """Return a column of the first rows."""
         index = self.header.index(column)
         return [row[index].strip() for row in self.rows]
 
@@ -163,7 +154,7 @@ def read_head(head: bytes, options: ReadOptions) -> Dialect:
 def _lines(head: bytes, encoding: str) -> list[TextLine]:
     offset = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
     lines: list[TextLine] = []
-    while offset < len(head) and len(lines) < LINES_LOOKED_AT:
+    while offset < len(head) and len(lines) < 300:
         end = head.find(b"\n", offset)
         stop = len(head) if end < 0 else end + 1
         raw = head[offset:stop].rstrip(b"\r\n")
@@ -238,7 +229,8 @@ def _recognise_header(usable: Sequence[TextLine], options: ReadOptions) -> _Head
                 best = agreement, _HeaderMatch(line_index, 1 + more, names, delimiter, columns, reason)
             if agreement >= 0.5:
                 break
-        if best is not None and best[0] > SURE:
+        # Other delimiters are not tried if nearly all rows have as many cells as the header.
+        if best is not None and best[0] > 0.9:
             break
     return best[1] if best else _header_by_content(usable, options)
 
@@ -319,9 +311,8 @@ def _units(
     lines: Sequence[TextLine], header_match: _HeaderMatch, header: tuple[str, ...], form: TextForm
 ) -> dict[str, str]:
     line_index = form.unit_line - 1 if form.unit_line else 1
-    if form.unit_line == 0 and form.header_lines is not None:
-        return {}
-    if not 0 <= line_index < len(lines):
+    is_declared_without = form.unit_line == 0 and form.header_lines is not None
+    if is_declared_without or not 0 <= line_index < len(lines):
         return {}
     cells = _split(lines[line_index].text, header_match.delimiter)
     return {name: cell.strip().strip("[]()") for name, cell in zip(header, cells, strict=False) if cell.strip()}
@@ -420,11 +411,12 @@ def encoding_of(head: bytes) -> tuple[str, str]:
         return UTF8, "its byte order mark"
     foreign = [line for line in head.splitlines() if not line.isascii()]
     wrong = [line for line in foreign if not is_utf8(line)]
-    if not wrong or len(wrong) < len(foreign) or (len(wrong) < _LEAST_LINES and _is_row(wrong[0])):
+    # A single line may be damaged.
+    if not wrong or len(wrong) < len(foreign) or (len(wrong) == 1 and _is_row(wrong[0])):
         return UTF8, ""
     text = b"\n".join(wrong)
     # A few bytes, such as a degree sign and an umlaut, do not identify the encoding: the most common one is assumed.
-    much = sum(byte >= 0x80 for byte in text) >= _MUCH
+    much = sum(byte >= 0x80 for byte in text) >= 64
     best_match = from_bytes(text, cp_isolation=_SINGLE_BYTE, threshold=0.5).best() if much else None
     name = best_match.encoding if best_match is not None else "cp1252"
     return name, f"{len(wrong)} of its first lines are no UTF-8, and are text in {name}"

@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final
 
 import numpy as np
@@ -16,9 +18,6 @@ from hypergrid.core.units import DIMENSIONLESS_TEXT, KNOWN_VARIABLES, Variable, 
 VARIABLE_NAME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
 """Pattern of variable names."""
 UNKNOWN: Final = "unknown"
-# "1" would mean an unknown unit in an archive.
-PURE: Final = "dimensionless"
-"""Unit of a ratio that is kept in another unit."""
 
 COMMON: Final = {
     **KNOWN_VARIABLES,
@@ -162,10 +161,8 @@ def unit_of(text: str | None) -> str | None:
     if known is not None:
         return known
     for candidate in (_with_powers(plain), plain, plain.lower()):
-        try:
+        with suppress(InvalidUnit):
             return check_unit(candidate) if candidate not in ("", UNKNOWN) else None
-        except InvalidUnit:
-            continue
     return None
 
 
@@ -230,7 +227,8 @@ def column_of(
     for known in (_STANDARD.get(standard_name or ""), COMMON.get(variable or name)):
         if known is None or given is None:
             continue
-        taken = PURE if given == "1" and known.unit not in DIMENSIONLESS_TEXT else given
+        # "1" would mean an unknown unit in an archive.
+        taken = "dimensionless" if given == "1" and known.unit not in DIMENSIONLESS_TEXT else given
         if is_convertible(taken, known.unit):
             return ColumnMetadata(known, taken, **rest)  # type: ignore[arg-type]
     # Without a convertible unit, a common name would claim a meaning that the numbers may not have.
@@ -322,12 +320,7 @@ def time_columns_among(names: Sequence[str]) -> tuple[str, ...]:
     if parts["%Y"] and ((parts["%m"] and parts["%d"]) or parts["%j"]):
         day = ("%m", "%d") if parts["%m"] and parts["%d"] else ("%j",)
         clock = ("%H", "%M", "%S") if parts["%H"] else ("%H%M",)
-        time_columns = []
-        for part in ("%Y", *day, *clock):
-            if not parts[part]:
-                break
-            time_columns.append(parts[part])
-        return tuple(dict.fromkeys(time_columns))
+        return tuple(dict.fromkeys(takewhile(bool, (parts[part] for part in ("%Y", *day, *clock)))))
     date = next((by_normal_name[normal_name] for normal_name in by_normal_name if normal_name in _DATE), "")
     clock_name = next(
         (

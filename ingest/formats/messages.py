@@ -40,8 +40,6 @@ from ingest.formats.file_metadata import (
 
 LINE_MOST_BYTES: Final = 1 << 20
 """Maximum length of a message [bytes]."""
-_LOOKED_AT: Final = 1 << 20
-"""Number of bytes whose messages are searched for positions."""
 _COUNTERS: Final = ("fcnt", "fcntup", "seq", "sequence", "sequencenumber")
 _ARRIVALS: Final = ("receivedat", "arrival", "arrivedat", "arrivaltime")
 _PLACES: Final = {
@@ -50,7 +48,6 @@ _PLACES: Final = {
     **dict.fromkeys(("alt", "altitude", "elevation"), "elevation"),
 }
 _NO_VALUES: Final = "no values: nothing but a station and a time"
-_NO_PAYLOAD: Final = "no decoded payload: set a payload formatter (codec) for the device in the network server"
 
 
 def sniff(head: bytes, file: str) -> str | None:
@@ -100,7 +97,8 @@ def layout(path: Path, options: ReadOptions) -> Layout:
     lines = is_lines(path)
     if lines:
         with path.open("rb") as stream:
-            data = stream.read(_LOOKED_AT)
+            # Only the first megabyte is searched for positions.
+            data = stream.read(1 << 20)
         contents = [content for line in data.split(b"\n")[:1000] if (content := _may_be_message(line)) is not None]
     else:
         contents = _document(path)
@@ -316,7 +314,7 @@ def _fill(record: DocumentRecord, payload: object, options: ReadOptions) -> None
             "no station: the message names no device, or one that the feed's station_pattern does not match"
         )
     elif not isinstance(payload, Mapping) or not payload:
-        record.refused = _NO_PAYLOAD
+        record.refused = "no decoded payload: set a payload formatter (codec) for the device in the network server"
     else:
         for name, leaf in flatten(payload):
             _add(record, name, leaf, options)

@@ -48,9 +48,6 @@ if TYPE_CHECKING:
 
 HDF5: Final = b"\x89HDF\r\n\x1a\n"
 CLASSIC: Final = (b"CDF\x01", b"CDF\x02")
-PACKED_MOST: Final = 1000
-"""Maximum ratio of declared to actual file size."""
-_SMALL_BYTES: Final = 64 << 20
 _LOOKED_AT: Final = 1000
 """Number of times from which the interval is inferred."""
 _METHOD: Final = re.compile(r"time: *(\w+)")
@@ -80,7 +77,6 @@ _SECONDS: Final = {
 _CALENDARS: Final = ("standard", "gregorian", "proleptic_gregorian")
 _ELEVATIONS: Final = ("altitude", "surface_altitude", "height_above_mean_sea_level", "height_above_geopotential_datum")
 _STATION_HEIGHT: Final = re.compile(r"(?i)station|altitude|elevation|terrain|sea level|ground")
-_BLOCK: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -265,7 +261,7 @@ def _moving_stations(
     dataset: "xr.Dataset", shape: Geometry, station_names: tuple[str, ...], titles: tuple[str, ...], parts: list[str]
 ) -> tuple[Station, ...]:
     histories: list[list[Position]] = [[] for _ in station_names]
-    step = max(1, _BLOCK // max(1, len(station_names)))
+    step = max(1, (1 << 20) // max(1, len(station_names)))
     for start in range(0, shape.size, step):
         stop = min(shape.size, start + step)
         code, time_ns = read_codes(dataset, shape, start, stop), read_times(dataset, shape, start, stop)
@@ -411,7 +407,6 @@ class Detail:
 
 
 def sniff(head: bytes, file: str) -> str | None:
-    """Recognise NetCDF by its signature."""
     if head.startswith(HDF5):
         return "HDF5's signature (NetCDF 4)"
     return "NetCDF's classic signature" if head.startswith(CLASSIC) else None
@@ -470,7 +465,7 @@ def _refuse_bomb(dataset: "xr.Dataset", path: Path, wanted: tuple[str, ...]) -> 
     declared = sum(int(dataset[name].size) * dataset[name].dtype.itemsize for name in wanted)
     held = path.stat().st_size
     # Checked first, because a damaged file can declare any size.
-    if declared > max(_SMALL_BYTES, PACKED_MOST * held):
+    if declared > max(64 << 20, 1000 * held):
         raise Unreadable(f"declares {declared} bytes and holds {held}; no packing is that good")
 
 

@@ -33,18 +33,12 @@ from ingest.formats.file_metadata import (
     normalise_name,
 )
 
-SIGNATURE: Final = b"PAR1"
-UNPACKED_MOST: Final = 1000
-"""Maximum ratio of a row group's uncompressed size to the file's size."""
-_SMALL_BYTES: Final = 256 << 20
 _PARTED: Final = 8
 """Row groups larger than this many chunks are read in parts."""
-_BATCH: Final = 1 << 16
 
 
 def sniff(head: bytes, file: str) -> str | None:
-    """Recognise Parquet by its signature."""
-    return "Parquet's signature" if head.startswith(SIGNATURE) else None
+    return "Parquet's signature" if head.startswith(b"PAR1") else None
 
 
 def _open(path: Path) -> pq.ParquetFile:
@@ -67,7 +61,7 @@ def layout(path: Path, options: ReadOptions) -> Layout:
         largest = max((metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups)), default=0)
         held = path.stat().st_size
         # Checked first, because a damaged file can declare any size.
-        if largest > max(_SMALL_BYTES, UNPACKED_MOST * held):
+        if largest > max(256 << 20, 1000 * held):
             raise Unreadable(f"declares a row group of {largest} bytes and holds {held}; no packing is that good")
         names = tuple(schema.names)
         if len(set(names)) < len(names):
@@ -181,7 +175,7 @@ def _rows(file: pq.ParquetFile, columns: list[str], start: int, stop: int) -> pa
             batches += file.read_row_group(number, columns=columns).to_batches()
         elif row < stop and start < row + rows:
             at = row
-            for batch in file.iter_batches(_BATCH, row_groups=[number], columns=columns):
+            for batch in file.iter_batches(1 << 16, row_groups=[number], columns=columns):
                 first, last = max(0, start - at), min(len(batch), stop - at)
                 if first < last:
                     batches.append(batch.slice(first, last - first))

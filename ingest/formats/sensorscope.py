@@ -34,10 +34,8 @@ _UNITS: Final = ("degC", "degC", "W m-2", "%", "%", "kPa", "mm", "m s-1", "degre
 METADATA: Final = FileMetadata(
     {name: column_of(name, unit) for name, unit in zip(COLUMNS, _UNITS, strict=True)}, zone="UTC"
 )
-"""Units defined by the format."""
 
 _FIELDS: Final = 1 + len(CLOCK) + 1 + len(COLUMNS)
-_DAY_S: Final = 86_400
 
 
 def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
@@ -72,7 +70,7 @@ def sniff(head: bytes, file: str) -> str | None:
             clock_s = datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
         except ValueError:
             return None
-        if len(row) != _FIELDS or abs(clock_s - epoch) > _DAY_S:
+        if len(row) != _FIELDS or abs(clock_s - epoch) > 86_400:
             return None
     return "17 fields parted by blanks: a station, a date, the epoch of that date, nine numbers" if rows else None
 

@@ -9,7 +9,7 @@ Source: SMET format specification 1.1 (WSL Institute for Snow and Avalanche Rese
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -19,7 +19,7 @@ import pyproj
 from hypergrid.core.readings import Station
 from ingest.formats import timestamps
 from ingest.formats.base import BLANKS, FORMATS, Format, Layout, Parsed, ReadOptions, TextForm, Unreadable
-from ingest.formats.csv_lines import gather, numbers, read_table, text_of
+from ingest.formats.csv_lines import array_of, gather, numbers, read_table
 from ingest.formats.file_metadata import (
     ColumnMetadata,
     FileMetadata,
@@ -53,16 +53,7 @@ _UNITS: Final = {
 """Fields of the standard, with the unit that SMET defines; kg m-2 of water are mm."""
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Multiplier and offset of each field, from the header."""
-
-    multiplier: Mapping[str, float]
-    offset: Mapping[str, float]
-
-
 def sniff(head: bytes, file: str) -> str | None:
-    """Recognise the format by its signature."""
     match = re.match(rb"(?:\xef\xbb\xbf)?\s*(SMET +[\d.]+ +(?:ASCII|BINARY))", head)
     return f"begins with {match[1].decode()!r}" if match else None
 
@@ -92,7 +83,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     zone = options.timezone if "timezone" in options.given or "tz" not in keys else zone_text(_number(keys, "tz"))
     form = TextForm(BLANKS, time_format=ISO)
     blank = replace(options, nodata=(*options.nodata, nodata), timezone=zone, time_column=_TIME, text=form)
-    scale = Scale(_each(keys, "units_multiplier", header, 1.0), _each(keys, "units_offset", header, 0.0))
+    multipliers, offsets = _each(keys, "units_multiplier", header, 1.0), _each(keys, "units_offset", header, 0.0)
     station = _station(keys, file)
     plain = Layout(
         header,
@@ -102,7 +93,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
         station.id,
         start,
         head[:start].count(b"\n"),
-        detail=scale,
+        detail={name: (multipliers[name], offsets[name]) for name in header},
     )
     # The first rows show the interval, and the first instant.
     first = parse(head[start : head.rfind(b"\n") + 1], plain, last=False).time_ns
@@ -171,15 +162,15 @@ def _columns(wanted: tuple[str, ...], interval_s: float) -> dict[str, ColumnMeta
 
 def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     """Parse a chunk of whole lines, as defined by `ingest.formats.base.Format`."""
-    scale: Scale = layout.detail
+    scales: Mapping[str, tuple[float, float]] = layout.detail
     types = {_TIME: pa.string()} | dict.fromkeys(layout.columns, pa.float64())
     lines, table = read_table(data, layout, types, last=last)
-    time_ns = timestamps.from_text(text_of(table, _TIME), layout.options, lines)
+    time_ns = timestamps.from_text(array_of(table, _TIME), layout.options, lines)
     values = {}
     for name in layout.columns:
         raw = numbers(table, name, lines, layout.options)
-        multiplier, offset = scale.multiplier[name], scale.offset[name]
-        values[name] = raw if (multiplier, offset) == (1.0, 0.0) else raw * multiplier + offset
+        multiplier, offset = scales[name]
+        values[name] = raw if scales[name] == (1.0, 0.0) else raw * multiplier + offset
     return gather((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values, lines)
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta, timezone, tzinfo
 from functools import lru_cache
 from itertools import product
@@ -15,13 +16,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidTime
-from hypergrid.core.times import SECOND_NS, parse_instant
+from hypergrid.core.times import DAY_NS, SECOND_NS, parse_instant
 from ingest.formats.base import ReadOptions, Unreadable
 from ingest.formats.csv_lines import Lines
 
 DAY_S: Final = 86_400
-PIVOT: Final = 69
-"""First two-digit year of the twentieth century; those below are in the next, as in POSIX."""
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 EPOCHS: Final[Mapping[str, int]] = {"epoch_s": 10**9, "epoch_ms": 10**6, "epoch_us": 10**3, "epoch_ns": 1}
 """Names of the formats that count from 1970 UTC, and their unit [ns]."""
@@ -34,8 +33,6 @@ LATEST_NS: Final = parse_instant("2261-01-01")
 IMPOSSIBLE: Final = "impossible date"
 BAD_TIME: Final = "bad time"
 OUT_OF_RANGE: Final = "time out of range: an archive keeps 1900 to 2260"
-SKIPPED: Final = "local time that does not exist"
-AMBIGUOUS: Final = "local time that is ambiguous"
 _DAY_END: Final = r"([T ])24:00(:00(\.0+)?)?"
 """End of a day, as written by ISO 8601 and many loggers."""
 
@@ -43,7 +40,6 @@ WITH_ZONE: Final = r":\d{2}(\.\d+)? ?(Z|[+-]\d{2}:?\d{2})$"
 _EPOCH_UNITS: Final = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3))
 _EPOCH: Final = r"^[+]?(?P<whole>-?\d{1,18})(?:\.(?P<part>\d{1,9})\d*)?$"
 _OFFSET: Final = re.compile(r"^(?:UTC)?([+-])(\d{2}):?(\d{2})$")
-DAY_NS: Final = DAY_S * SECOND_NS
 
 _DIGITS: Final = {
     "Y": (4, 4),
@@ -143,7 +139,8 @@ def seconds_of(
     zero = np.zeros(len(text), np.int64)
     year = numbers.get("Y", zero)
     if "y" in numbers:
-        year = numbers["y"] + np.where(numbers["y"] >= PIVOT, 1900, 2000)
+        # Two-digit years below 69 are in the next century, as in POSIX.
+        year = numbers["y"] + np.where(numbers["y"] >= 69, 1900, 2000)
     days, possible = _days(year, numbers, parts)
     hour = numbers.get("H", zero)
     if "I" in numbers:
@@ -314,11 +311,9 @@ def _parse_by_pattern(
 def _parse_fast(
     text: pa.Array, options: ReadOptions, lines: Lines, group: NDArray[np.integer[Any]]
 ) -> NDArray[np.int64] | None:
-    try:
-        # pyarrow accepts this cast only if every text has a zone, and the one below only if none has.
+    # pyarrow accepts this cast only if every text has a zone, and the one below only if none has.
+    with suppress(pa.ArrowInvalid):
         return text.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy(zero_copy_only=False)
-    except pa.ArrowInvalid:
-        pass
     try:
         local = text.cast(pa.timestamp("ns")).cast(pa.int64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
@@ -393,8 +388,8 @@ def localise(
         rows = open_rows[twice]
         after, is_resolved = _second_pass(local_ns, rows, group)
         times[rows] = np.where(after, _utc_ns(second)[twice], _utc_ns(first)[twice])
-        lines.refuse(skipped, options.time_column, f"{SKIPPED}: in {options.timezone}")
-        lines.refuse(rows[~is_resolved], options.time_column, f"{AMBIGUOUS}: in {options.timezone}")
+        lines.refuse(skipped, options.time_column, f"local time that does not exist: in {options.timezone}")
+        lines.refuse(rows[~is_resolved], options.time_column, f"local time that is ambiguous: in {options.timezone}")
         times[skipped] = 0
     return times if only is None else np.where(only, times, local_ns)
 
@@ -453,11 +448,10 @@ _CLOCKS: Final = (
     *("%H:%M:%S", "%H:%M", "%H:%M:%S.%f", "%H:%M:%S%z", "%H:%M%z", "%I:%M %p", "%I:%M:%S %p", "%H%M", "%H%M%S"),
     *("%H.%M", "%H.%M.%S", "%H %M %S", "%H %M", "%H"),
 )
-_COMPACT: Final = ("%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d%H", "%Y%j%H%M")
 _PATTERNS: Final = (
     *_DATES,
     *(f"{date}{between}{clock}" for date, between, clock in product(_DATES, (" ", "T", ", "), _CLOCKS)),
-    *_COMPACT,
+    *("%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d%H", "%Y%j%H%M"),
 )
 _EPOCH_DIGITS: Final = {9: "epoch_s", 10: "epoch_s", 12: "epoch_ms", 13: "epoch_ms", 16: "epoch_us", 19: "epoch_ns"}
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ingest.formats import timestamps
 from ingest.formats.base import FORMATS, Format, Layout, Parsed, ReadOptions, TextForm, Unreadable
-from ingest.formats.csv_lines import gather, numbers, read_table, text_of
+from ingest.formats.csv_lines import array_of, gather, numbers, read_table
 from ingest.formats.csv_sniffer import BYTE_ORDER_MARK
 from ingest.formats.file_metadata import (
     ColumnMetadata,
@@ -41,7 +41,6 @@ _MINUTES: Final = re.compile(r"(?i)(?:min|m)_?(\d+)|(\d+)_?m(?:in)?")
 
 
 def sniff(head: bytes, file: str) -> str | None:
-    """Recognise the format by its first cell."""
     return "its first cell is 'TOA5'" if re.match(rb'(?:\xef\xbb\xbf)?"?TOA5"?,', head) else None
 
 
@@ -134,7 +133,7 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     """Parse a chunk of whole lines, as defined by `ingest.formats.base.Format`."""
     types = {_TIME: pa.string()} | dict.fromkeys(layout.columns, pa.float64())
     lines, table = read_table(data, layout, types, last=last, quotes=True)
-    time_ns = timestamps.from_text(text_of(table, _TIME), layout.options, lines)
+    time_ns = timestamps.from_text(array_of(table, _TIME), layout.options, lines)
     values = {name: numbers(table, name, lines, layout.options) for name in layout.columns}
     return gather((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values, lines)
 

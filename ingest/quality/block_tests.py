@@ -19,7 +19,7 @@ from hypergrid.core.flags import GOOD, MISSING, NOT_EVALUATED, SUSPECT
 from hypergrid.core.readings import Readings, Series, renumber_series
 from hypergrid.core.times import Window
 from ingest.deployment.quality_settings import VariableTests
-from ingest.quality.blocks import BLOCK_NS, BlockBits, Blocks, blocks_of, faulty_zeros, term_blocks
+from ingest.quality.blocks import A_DAY, BLOCK_NS, BlockBits, Blocks, blocks_of, faulty_zeros, term_blocks
 from ingest.quality.levels import LOOK, Term
 from ingest.quality.run_tests import WITH_MEMORY
 from ingest.quality.spatial import Places
@@ -28,13 +28,7 @@ from ingest.quality.temporal import bits_of
 Read = Callable[..., Readings]
 """Reads all readings of a variable within a `window`, of all its series."""
 _READINGS_AT_ONCE: Final = 2_000_000
-_MAX_MEMORIES: Final = 16
-"""Maximum number of variables cached from one commit to the next."""
-_BLOCKS_AT_ONCE: Final = 56
 _HISTORIES: Final[dict[tuple[str, str, str, VariableTests], "BlockHistory"]] = {}
-_FEW: Final = 2
-_LEVEL_BIT: Final = bits_of("level_shift")
-_ZERO_BIT: Final = bits_of("faulty_zeros")
 
 
 def affected(tests: VariableTests, first: int, stop: int) -> tuple[int, int]:
@@ -143,10 +137,12 @@ class BlockHistory:
             settings = replace(tests.level_shift, memory_days=tests.memory_days)
             term = self._terms.setdefault(number, Term(number, settings))
             changed = self._changed.get(number, term.begin) if number in self._bits else term.begin
-            bits[term.find_shifts(middle, places, changed)] |= _LEVEL_BIT
+            bits[term.find_shifts(middle, places, changed)] |= bits_of("level_shift")
         if tests.faulty_zeros:
             zeros = replace(tests.faulty_zeros, memory_days=tests.memory_days)
-            bits[faulty_zeros(middle if zeros.of == "counter" else total, zeros, places, number)] |= _ZERO_BIT
+            bits[faulty_zeros(middle if zeros.of == "counter" else total, zeros, places, number)] |= bits_of(
+                "faulty_zeros"
+            )
         self._bits[number] = bits
         self._changed.pop(number, None)
         return bits
@@ -186,7 +182,8 @@ class Memories:
         """Return the cached memory, or an empty one on a miss."""
         with self.lock:
             memory = next((memory for memory in self.memories if memory.holds(writer, variable, tests)), None)
-            self.memories = [other for other in self.memories if other is not memory][-_MAX_MEMORIES:]
+            # At most 16 variables are cached from one commit to the next.
+            self.memories = [other for other in self.memories if other is not memory][-16:]
             if memory is None:
                 memory = Memory(variable, tests, writer, BlockHistory(writer.read, tests, places))
             elif memory.writer is not writer:
@@ -245,8 +242,8 @@ def revise(memory: Memory, before: BlockBits, after: BlockBits, touched: NDArray
     other = (old != after.tests) | (touched & (after.tests > 0))
     columns = np.flatnonzero(other.any(axis=0))
     count, series = 0, memory.writer.series(memory.variable)
-    # A few weeks at a time, so that a gauge blocked for months does not load all of them at once.
-    for part in np.split(columns, np.flatnonzero(np.diff(columns // _BLOCKS_AT_ONCE)) + 1) if len(columns) else ():
+    # A week at a time, so that a gauge blocked for months does not load all of them at once.
+    for part in np.split(columns, np.flatnonzero(np.diff(columns // (7 * A_DAY))) + 1) if len(columns) else ():
         first, stop = int(part[0]), int(part[-1]) + 1
         chosen = np.flatnonzero(other[:, first:stop].any(axis=1))
         window = Window((after.first + first) * BLOCK_NS, (after.first + stop) * BLOCK_NS)
@@ -272,7 +269,7 @@ def history_of(
     past.read, past.places = read, places
     # Inserted at the end, so that the least recently used entry is evicted first.
     _HISTORIES[key] = past
-    while len(_HISTORIES) > _FEW:
+    while len(_HISTORIES) > 2:
         _HISTORIES.pop(next(iter(_HISTORIES)))
     return past
 
@@ -306,4 +303,3 @@ def _span(readings: Readings) -> tuple[int, int]:
 
 
 MEMORIES: Final = Memories()
-"""Cache of this process."""

@@ -23,8 +23,6 @@ BLOCK_HOURS: Final = 3
 BLOCK_NS: Final = BLOCK_HOURS * HOUR_NS
 A_DAY: Final = 24 // BLOCK_HOURS
 """Blocks per day."""
-_ASKED: Final = 8
-"""Number of neighbours of a gauge."""
 _DOUBT: Final = (2.0, 20.0)
 """Prior counts: a sound gauge misses two of twenty rains that all neighbours have."""
 _GIVEN: Final = bits_of("given_suspect", "given_fail")
@@ -41,7 +39,6 @@ class Blocks:
 
     @property
     def stop(self) -> int:
-        """Index after the last block."""
         return self.first + self.value.shape[1]
 
     def part(self, first: int, stop: int) -> Floats:
@@ -176,7 +173,7 @@ def faulty_zeros(blocks: Blocks, settings: FaultyZeros, places: Places, number: 
     fallen = blocks.part(begin, begin + 2 * length)
     if settings.of == "counter":
         fallen = _increments(fallen)
-    beside = nearest_neighbours(places, _ASKED)
+    beside = nearest_neighbours(places, 8)
     silent, dry = ~np.isfinite(fallen), fallen == 0.0
     report, wet = np.zeros(fallen.shape), np.zeros(fallen.shape)
     soaked = fallen > settings.wet

@@ -22,8 +22,10 @@ from hypergrid.core.flags import FAIL, MEANINGS, MISSING, SUSPECT, TESTS
 from hypergrid.core.readings import Position, Readings, Series, Station, equal_values
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.core.units import Variable
+from ingest.deployment.deployment_file import Deployment
 from ingest.deployment.quality_overrides import QualityOverrides, from_json
 from ingest.deployment.quality_settings import JOINED_INTERVALS, VariableTests
+from ingest.deployment.to_readings import stations_of
 from ingest.quality.block_tests import (
     MEMORIES,
     Memory,
@@ -64,7 +66,6 @@ class Summary:
         return whole
 
     def add(self, readings: Readings) -> None:
-        """Count readings."""
         # Flags are below 16, so that series and flag form one index.
         flags = np.bincount(readings.index.astype(np.int64) * 16 + readings.flag, minlength=16 * len(readings.series))
         for number, flag in np.argwhere(flags.reshape(-1, 16)).tolist():
@@ -149,7 +150,6 @@ class QualityFlagger:
         return {**kept, **settings}
 
     def keep(self, writer: Writer, variables: Mapping[str, Variable]) -> None:
-        """Call `compare`, and store the parameters in the archive if tests are enabled."""
         parameters = self.compare(writer, variables)
         if self.quality.run:
             writer.quality(parameters)
@@ -272,6 +272,14 @@ class Companions(Mapping[str, Readings]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+def add_stations(writer: Writer, present: Iterable[str], deployment: Deployment, archive: Archive) -> QualityFlagger:
+    """Store the stations of incoming readings; return a flagger of these readings."""
+    stations = stations_of(present, deployment, known=archive.stations)
+    writer.stations(stations)
+    known = {**archive.stations, **{station.id: station for station in stations}}
+    return QualityFlagger(deployment.quality, known, archive.slice_s)
 
 
 def flagger_as_kept(archive: Archive) -> QualityFlagger:
@@ -414,7 +422,6 @@ def reflag_part(
 
 
 def select_reflagged(old: Readings, new: Readings) -> Readings:
-    """Return those of the new readings whose flag, or the tests that set it, differ."""
     return new.take_rows((old.flag != new.flag) | (old.tests_or_none_set() != new.tests_or_none_set()))
 
 

@@ -34,9 +34,6 @@ from ingest.quality.temporal import HOUR_NS, Line, Sampling, bits_of
 # Enough if values change.
 _INTERVALS: Final = 32
 """Number of intervals before and after the new readings that are read first."""
-# A chunk of 2,048 slices is read as a whole anyway.
-_TIMES: Final = 8
-"""Factor by which the window grows if it was too short."""
 _FURTHEST: Final = 2
 """Maximum distance that is read [reaches]."""
 # For longer spans, flagging all surroundings adds little.
@@ -308,11 +305,11 @@ def _windows(span: Window, short_ns: int, most_ns: int, cell_ns: int) -> list[Wi
         windows.append(Window(start_ns, stop_ns))
         if length_ns == most_ns:
             return windows
-        length_ns = min(_TIMES * length_ns, most_ns)
+        # A chunk of 2,048 slices is read as a whole anyway.
+        length_ns = min(8 * length_ns, most_ns)
 
 
 def _is_usable(readings: Readings, tests: NDArray[np.uint16]) -> Rows:
-    """Return which readings have a value and passed all tests along their series."""
     return (readings.flag != MISSING) & ((tests & SERIES_TEST_BITS) == 0)
 
 

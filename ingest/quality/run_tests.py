@@ -141,7 +141,6 @@ class _FlagAccumulator:
         """Indices of `line` among all readings; None: they are the same."""
 
     def run(self, test: str, flags_of: Callable[[Line, Any], Flags], tests: VariableTests) -> None:
-        """Run a test on the readings of `line`, unless it is disabled."""
         if settings := getattr(tests, test):
             self.add(test, flags_of(self.line, settings))
 
@@ -165,7 +164,6 @@ class _FlagAccumulator:
         self.exclude(bad)
 
     def exclude(self, bad: NDArray[np.bool_]) -> None:
-        """Remove readings from `line`."""
         keep = np.flatnonzero(~bad)
         self._rows = keep if self._rows is None else self._rows[keep]
         self.line = self.line.take(keep)

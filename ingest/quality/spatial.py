@@ -23,8 +23,6 @@ from hypergrid.core.geodesy import arc_m, chord_m, places_m
 from ingest.deployment.quality_settings import MINUTE_NS, BuddyCheck, SpatialConsistency
 from ingest.quality.temporal import Flags, Floats, Line
 
-_DENSE: Final = 256
-"""Maximum number of series for a dense matrix."""
 _LEAST_RADIUS_M, _MOST_RADIUS_M = 10_000.0, 160_000.0
 _CELLS_AT_ONCE: Final = 1 << 20
 """Cells times series that are in memory at once, about 100 MB."""
@@ -186,7 +184,7 @@ class _CellSums:
 def _matrix(near: "scipy.sparse.csr_array") -> "scipy.sparse.csr_array | Floats":
     """Return the matrix, dense for few series."""
     # Products are then faster, because most of few series are neighbours, and the matrix is small.
-    return near.toarray() if near.shape[0] <= _DENSE else near
+    return near.toarray() if near.shape[0] <= 256 else near
 
 
 _Judge = Callable[[_CellSums], tuple[Floats, Floats, Floats]]

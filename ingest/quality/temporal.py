@@ -43,7 +43,6 @@ OVERLAPPING: Final = 0.9
 
 
 def bits_of(*names: str) -> np.uint16:
-    """Return the bits of the given `TESTS`."""
     return np.uint16(sum(1 << TESTS.index(name) for name in names))
 
 

@@ -41,9 +41,8 @@ from hypergrid.core.times import Window
 from ingest.batch.archive_session import STAGING
 from ingest.batch.report import Stages
 from ingest.deployment.deployment_file import FILE_NAME, read_versions
-from ingest.deployment.to_readings import stations_of
 from ingest.job import ingest
-from ingest.quality.flagging import QualityFlagger, flagger_as_kept
+from ingest.quality.flagging import add_stations, flagger_as_kept
 from ingest.repair.stream_history import ALL_TIME, StreamHistory, StreamReader, committed_upto, stored_upto
 from ingest.repair.verify_values import RawComparisonReport, verify
 from ingest.reprocess.reading_diff import ParsedAs, find_readings
@@ -69,9 +68,7 @@ class RepairReport:
     kept: int = 0
     """Readings of damaged chunks that no raw file has, but that were still readable."""
     lost: int = 0
-    """Readings that are lost."""
     superseded_lost: int = 0
-    """Superseded readings that are lost."""
     lost_readings: list[LostReadings] = field(default_factory=list)
     """Lost readings by series and time, at most `LISTED`."""
     lost_unlisted: int = 0
@@ -85,7 +82,6 @@ class RepairReport:
         return {**asdict(self), "lost_readings": listed, "warnings": list(self.warnings)}
 
     def list_lost(self, lost_readings: Iterable[LostReadings]) -> None:
-        """Append lost readings to the list, counting those beyond `LISTED`."""
         every = [*self.lost_readings, *lost_readings]
         self.lost_readings, self.lost_unlisted = every[:LISTED], self.lost_unlisted + max(0, len(every) - LISTED)
 
@@ -224,7 +220,6 @@ class _RestoreRun:
     writer: Writer
     versions: Versions
     streams: Mapping[str, StreamHistory]
-    """Stream history of each variable."""
     report: RepairReport
 
     def restore_variable(self, name: str) -> None:
@@ -430,10 +425,7 @@ def _store_received(
     described = read_versions(archive.path / STREAM / DEPLOYMENTS)[-1].deployment
     batch = f"received again before {stop_ns}, after {archive.snapshot}"
     with archive.commit(batch=batch, message="streams again", now_ns=now_ns) as writer:
-        stations = stations_of(present, described, known=archive.stations)
-        writer.stations(stations)
-        known = {**archive.stations, **{station.id: station for station in stations}}
-        inspector = QualityFlagger(described.quality, known, archive.slice_s)
+        inspector = add_stations(writer, present, described, archive)
         inspector.keep(writer, {name: archive.variable(name) for name in received})
         for name, readings in received.items():
             inspector.store(writer, archive.variable(name), readings, lambda _name: None)

@@ -32,8 +32,6 @@ from ingest.streaming.stream_commit import (
     readings_by_variable,
 )
 
-BYTES_AT_ONCE: Final = 64 << 20
-"""Size of the records that are parsed at a time [bytes]."""
 MOST_HELD: Final = 2_000_000
 """Readings held in memory before they are written to files."""
 ALL_TIME: Final = Window(np.iinfo(np.int64).min, np.iinfo(np.int64).max)
@@ -87,11 +85,6 @@ class StreamHistory:
     """Stream readings of a variable in order of arrival."""
 
     parts: Sequence[_HistoryPart]
-
-    @property
-    def spans(self) -> list[Span]:
-        """Range of time and number of readings of each part."""
-        return [part.span for part in self.parts]
 
     @property
     def series(self) -> tuple[Series, ...]:
@@ -169,7 +162,7 @@ class StreamReader:
     def _add(self, folder: Path, after: int, upto: int, described: list[DeploymentVersion]) -> None:
         """Add the records of a spool with after < seq <= upto."""
         while after < upto:
-            stop = min(upto, reach(folder, after, most_bytes=BYTES_AT_ONCE))
+            stop = min(upto, reach(folder, after, most_bytes=64 << 20))
             for pieces in parse_by_version(folder, after, stop, described):
                 for piece in pieces:
                     # A repeated message has the timestamp of the first one.

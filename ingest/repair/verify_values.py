@@ -63,7 +63,6 @@ class UnstoredReadings:
     """Value in force at its timestamp; None if there is none."""
 
     def to_defect(self) -> Defect:
-        """Describe the readings as a defect of the archive."""
         sensor_series, instead = self.series, "nothing" if self.stored is None else _format_value(self.stored)
         what = (
             f"{self.count:,} readings of raw copies are not stored, the first at {format_instant(self.first_ns)}: "
@@ -104,7 +103,6 @@ class RawComparisonReport:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything in raw copies was compared."""
         return not self.failed and not self.warnings and self.waiting_from is None
 
     def defects(self) -> Iterator[Defect]:
@@ -166,7 +164,7 @@ class _ValueComparison:
         )
         streams = self._streams()
         spans = [span for parsed_as in (*once, *anew) for span in parsed_as.spans]
-        spans += [span for history in streams.values() for span in history.spans]
+        spans += [part.span for history in streams.values() for part in history.parts]
         cuts = windows(spans, maximum=VALUES_AT_ONCE, chunks_ns=archive.slices.chunks_ns)
         with self.stages.stage("compare values") as on_progress:
             for index, window in enumerate(cuts):
@@ -187,8 +185,7 @@ class _ValueComparison:
         always = dict.fromkeys(self.archive.variables, [ALL_TIME])
         with self.stages.stage("records of streams"):
             fail = partial(self._fail, "raw copies of streams")
-            streams = StreamReader(self.archive, self.archive.files(), self.scratch, fail).read(always, upto=upto)
-        return streams
+            return StreamReader(self.archive, self.archive.files(), self.scratch, fail).read(always, upto=upto)
 
     def _window(
         self, window: Window, once: Sequence[ParsedAs], anew: Sequence[ParsedAs], streams: Mapping[str, StreamHistory]
@@ -319,14 +316,9 @@ def _damaged(path: Path, first: int, end: int | None) -> Iterator[DamagedSegment
         yield DamagedSegment(path, offset, reached + 1, end)
 
 
-Examiner = Callable[[Path, Archive | None], Iterator[Defect]]
-"""Yields the defects of a part of an archive's folder; the archive is None if it cannot be opened."""
-
 _BLOCK: Final = 512
 """Block size of Hadoop's CRC-32 checksums [bytes]; the default, which no session changes."""
 _CRC_HEAD: Final = b"crc\x00" + _BLOCK.to_bytes(4)
-_ANEW: Final = "'hypergrid stream' begins anew from its spool: remove the folder stream/checkpoint, then start it"
-_PIECE: Final = "the next start of the same 'hypergrid reprocess' computes it once more; or remove it"
 
 
 def check_parts(folder: Path, archive: Archive | None, notify: Callable[[str, float], None]) -> Iterator[Defect]:
@@ -395,7 +387,8 @@ def check_checkpoint(folder: Path, _archive: Archive | None) -> Iterator[Defect]
         is_scratch = path.name.startswith(".") and path.suffix == ".tmp"
         if not is_scratch and path.is_file() and not _fits(path.read_bytes(), beside.read_bytes()):
             where = str(path.relative_to(folder))
-            yield Defect("damaged", where, "it, or the file of its checksums, is another than it was", _ANEW)
+            remedy = "'hypergrid stream' begins anew from its spool: remove the folder stream/checkpoint, then start it"
+            yield Defect("damaged", where, "it, or the file of its checksums, is another than it was", remedy)
 
 
 def _fits(content: bytes, sums: bytes) -> bool:
@@ -412,13 +405,17 @@ def check_pieces(folder: Path, _archive: Archive | None) -> Iterator[Defect]:
         except FileNotFoundError:
             continue
         except (OSError, DamagedArchive):
-            yield Defect("damaged", str(path.relative_to(folder)), "is not what was written", _PIECE)
+            remedy = "the next start of the same 'hypergrid reprocess' computes it once more; or remove it"
+            yield Defect("damaged", str(path.relative_to(folder)), "is not what was written", remedy)
 
 
-PARTS: Final[tuple[tuple[str, Examiner], ...]] = (
+PARTS: Final[tuple[tuple[str, Callable[[Path, Archive | None], Iterator[Defect]]], ...]] = (
     (SPOOL, check_spool),
     (f"{STREAM}/{RESTART_FILE}", check_anew),
     (f"{STREAM}/{CHECKPOINT}", check_checkpoint),
     (REPROCESS, check_pieces),
 )
-"""Parts and their examiners; the store checks the deployments of streams, because its backups need them."""
+"""Parts and their examiners, for an archive that may be None if it cannot be opened.
+
+The store checks the deployments of streams, because its backups need them.
+"""

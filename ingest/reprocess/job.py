@@ -98,7 +98,6 @@ class Partition:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """Identifies the partition within a run."""
         return self.variable.name, self.window.start_ns, self.window.stop_ns
 
     def describe(self) -> str:
@@ -140,7 +139,6 @@ class ReflagJob:
     """Time range of the readings; None: all."""
 
     def token(self) -> str:
-        """Return a digest of parameters, variables and window."""
         window = None if self.window is None else (self.window.start_ns, self.window.stop_ns)
         return token("quality", self.quality, self.names, window)
 
@@ -270,9 +268,6 @@ def _sum_counts(notes: Sequence[Mapping[str, Any]], key: str) -> dict[str, dict[
     return {name: dict(counts) for name, counts in variable_counts.items()}
 
 
-ProgressListener = Callable[[str, float], None]
-
-
 @dataclass(frozen=True)
 class SurfaceResult:
     """Result of computing a query."""
@@ -327,13 +322,11 @@ class SurfacePiece:
     first: int
     stop: int
     path: str
-    """Output file."""
     workers: int
     """Number of processes that share the memory."""
 
 
 def compute(piece: SurfacePiece) -> None:
-    """Compute a piece and write it to its file."""
     query = open_archive(piece.archive, snapshot=piece.snapshot).query(json.loads(piece.query))
     # Each process may use its share of half the free memory.
     allowed = free_bytes() // (2 * piece.workers)
@@ -351,7 +344,6 @@ class _SurfaceRequest:
     """To which the query is limited; None: it is not."""
 
     def query(self, archive: Archive) -> Query:
-        """Return the query on the archive's snapshot."""
         query = open_archive(archive.path, snapshot=archive.snapshot).query(self.document)
         if self.window is None:
             return query
@@ -392,7 +384,7 @@ def reprocess(
     *,
     workers: Workers | None = None,
     now_ns: int,
-    progress: ProgressListener = lambda _stage, _done: None,
+    progress: Callable[[str, float], None] = lambda _stage, _done: None,
     on_wait: Callable[[], None] = lambda: None,
 ) -> ReprocessReport:
     """Reflag an archive and compute surfaces, in partitions; a second start resumes an interrupted run.

@@ -15,9 +15,9 @@ from hypergrid.core.tokens import token
 from ingest.batch.staging import Span, windows
 from ingest.batch.write_staged import VALUES_AT_ONCE, StagedBatch, rows_within
 from ingest.deployment.deployment_file import Deployment
-from ingest.deployment.to_readings import ParsedRows, assemble_readings, stations_of
+from ingest.deployment.to_readings import ParsedRows, assemble_readings
 from ingest.job import keep_description
-from ingest.quality.flagging import QualityFlagger
+from ingest.quality.flagging import add_stations
 
 
 @dataclass
@@ -120,13 +120,8 @@ class ReadingDiff:
         with self.archive.commit(batch=batch, message=message, now_ns=self.now_ns) as writer:
             variables = {name: described.variable(name) for name in new.series}
             writer.variables(variables.values())
-            known = self.archive.stations
-            stations = stations_of(new.stock.stations(), described, known=known)
-            writer.stations(stations)
+            inspector = add_stations(writer, new.stock.stations(), described, self.archive)
             variables |= {name: self.archive.variable(name) for name in names if name not in variables}
-            inspector = QualityFlagger(
-                described.quality, {**known, **{station.id: station for station in stations}}, self.archive.slice_s
-            )
             inspector.compare(writer, variables)
             total = Conservation()
             cuts = self._windows(writer)

@@ -127,8 +127,7 @@ def select_variables(archive: Archive, variables: Sequence[str]) -> dict[str, Va
     """
     for name in variables:
         if name not in archive.variables:
-            unknown = NotFound.among("variable", name, archive.variables)
-            raise unknown
+            raise NotFound.among("variable", name, archive.variables)
     return {name: variable for name, variable in archive.variables.items() if name in (variables or archive.variables)}
 
 

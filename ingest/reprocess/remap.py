@@ -80,7 +80,7 @@ def remap(
     with locked_archive(archive.path, described, now_ns=now_ns, on_wait=lambda: warn(WAITING)) as opened:
         scratch = Path(tempfile.mkdtemp(prefix="remap-", dir=archive.path / STAGING))
         try:
-            run = _RemapRun(opened, opened.files(), scratch, stages, warn, engine=engine)
+            run = _RemapRun(opened, opened.files(), scratch, stages, warn, warn, engine=engine)
             report = run.run(described, kept, now_ns)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -95,8 +95,11 @@ def versions_of(
 
     Stream segments are omitted (`stream_history`), and so are files whose description is unknown, with a warning.
     """
-    run = _RemapRun(archive, files, scratch, stages, warn)
-    return run.versions(list(run.entries().values()), kept_descriptions(archive))
+    run = _RemapRun(archive, files, scratch, stages, warn, warn)
+    groups = run._parse_by_description(
+        run.entries().values(), kept_descriptions(archive), "nothing of them comes back", runs_apart=True
+    )
+    return [(parsed_as, ingested_ns) for ingested_ns, parsed_as in groups]
 
 
 def parse_raw_copies(
@@ -135,15 +138,11 @@ def kept_descriptions(archive: Archive, described_by: Mapping[str, str] | None =
         path = Path(folder) / FILE_NAME
         # Tables that a description names are expected in its folder.
         unpack_tables(archive, described_by, path.parent)
-        for sha256, name in described_by.items():
-            if not name.endswith(".toml"):
-                continue
-            try:
+        for sha256 in (sha256 for sha256, name in described_by.items() if name.endswith(".toml")):
+            # If lost, or written for another version, files read by it are reported as unknown.
+            with suppress(OSError, HyperGridError):
                 path.write_bytes(read_back(raw, sha256))
                 deployments[sha256] = load(path)
-            except (OSError, HyperGridError):
-                # Lost, or written for another version: files read by it are reported as unknown.
-                continue
     return deployments
 
 
@@ -207,20 +206,15 @@ def _latest(archive: Archive, kept: Mapping[str, Deployment]) -> Deployment:
 
 @dataclass
 class _RemapRun:
-    """Context of a run."""
-
     archive: Archive
     files: Sequence[FileEntry]
     """Ledger of files."""
     scratch: Path
     stages: Stages
     warn: Callable[[str], None]
-    on_damage: Callable[[str], None] | None = None
-    """Called for unreadable raw copies; None: `warn` is."""
+    on_damage: Callable[[str], None]
+    """Called for unreadable raw copies."""
     engine: Engine = "inprocess"
-
-    def _tell_damage(self, text: str) -> None:
-        (self.on_damage or self.warn)(text)
 
     def run(self, described: Deployment, kept: Mapping[str, Deployment], now_ns: int) -> RemapReport:
         report = RemapReport(str(self.archive.path), str(described.path or "the one that the archive keeps"))
@@ -270,7 +264,6 @@ class _RemapRun:
         }
 
     def _stream_segments(self) -> set[str]:
-        """Return the contents that are stream segments."""
         return {entry.sha256 for entry in self.files if is_segment(entry.name)}
 
     def _unpack_entries(
@@ -285,14 +278,9 @@ class _RemapRun:
             runs[instant].mkdir(parents=True)
         placed = []
         for entry in entries:
-            path = unpack(self.archive, entry, runs[order[entry.sha256]], self._tell_damage)
+            path = unpack(self.archive, entry, runs[order[entry.sha256]], self.on_damage)
             placed += [(path, entry)] if path is not None else []
         return list(runs.values()), placed
-
-    def versions(self, entries: Sequence[FileEntry], kept: Mapping[str, Deployment]) -> list[tuple[ParsedAs, int]]:
-        """Return the readings of files at their ingest, by run and description, oldest first."""
-        groups = self._parse_by_description(entries, kept, "nothing of them comes back", runs_apart=True)
-        return [(parsed_as, ingested_ns) for ingested_ns, parsed_as in groups]
 
     def _parse_by_description(
         self, entries: Iterable[FileEntry], kept: Mapping[str, Deployment], otherwise: str, *, runs_apart: bool = False
@@ -347,7 +335,7 @@ class _RemapRun:
                     path.write_bytes(read_back(self.archive.path / RAW, sha256))
                     arrivals[feed.name] = read_arrivals(path)
                 except (OSError, HyperGridError) as error:
-                    self._tell_damage(f"the arrivals of feed {feed.name} cannot be read again: {error}")
+                    self.on_damage(f"the arrivals of feed {feed.name} cannot be read again: {error}")
         return arrivals
 
     def _parse_with(
@@ -417,7 +405,6 @@ class _RemapRun:
 
 
 def _feed_of(entry: FileEntry, deployment: Deployment) -> Feed:
-    """Return the feed of a description that read a file."""
     return next(feed for feed in deployment.feeds if entry.mapping in (deployment.mapping_of(feed), feed.token()))
 
 

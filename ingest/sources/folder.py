@@ -35,21 +35,14 @@ from ingest.formats.timestamps import changes, find_repeated
 # Text of stations has a ratio of about 5 to 50.
 RATIO_MOST: Final = 200
 """Compression ratio above which a file is refused as a bomb."""
-RATIO_FROM_BYTES: Final = 64 << 20
-"""Size up to which any ratio is accepted [bytes]."""
 MEMBERS_MOST: Final = 10_000
 DAMAGED: Final = "damaged archive"
-BOMB: Final = "packed too densely"
-ENCRYPTED: Final = "encrypted"
-TOO_MANY: Final = "too many files"
 
 _BLOCK: Final = 1 << 20
-_NAME_MOST: Final = 200
 # zipfile raises RuntimeError for encrypted files, and for unknown compression methods.
 _ERRORS: Final = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError, OSError)
 # A full disk, for example, does not mean that the file is unreadable.
 _OF_THE_MACHINE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EIO})
-"""Errors of the machine."""
 _GZIP: Final = b"\x1f\x8b"
 _ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")
 
@@ -85,7 +78,7 @@ def list_members(path: Path) -> list[Member] | None:
     with _translate_errors(), zipfile.ZipFile(path) as packed:
         infos = packed.infolist()
     if len(infos) > MEMBERS_MOST:
-        raise Unreadable(f"{TOO_MANY}: {len(infos)} in one packed file; at most {MEMBERS_MOST} are read")
+        raise Unreadable(f"too many files: {len(infos)} in one packed file; at most {MEMBERS_MOST} are read")
     size = path.stat().st_size
     return [
         Member(index, _printable_name(info.filename), min(info.compress_size, size))
@@ -102,7 +95,7 @@ def _printable_name(name: str) -> str:
     """Return a name without parts of paths elsewhere and unprintable characters."""
     parts = [part for part in re.split(r"[/\\]", name) if part not in ("", ".", "..")]
     text = "".join(letter if letter.isprintable() else "?" for letter in "/".join(parts))
-    return text[-_NAME_MOST:] or "unnamed"
+    return text[-200:] or "unnamed"
 
 
 @contextmanager
@@ -112,7 +105,7 @@ def _translate_errors() -> Iterator[None]:
     except _ERRORS as error:
         if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
             raise
-        kind = ENCRYPTED if "encrypted" in str(error) else DAMAGED
+        kind = "encrypted" if "encrypted" in str(error) else DAMAGED
         raise Unreadable(f"{kind}: {str(error)[:200] or type(error).__name__}") from error
 
 
@@ -135,7 +128,8 @@ def open_member(path: Path, member: Member | None) -> Iterator[IO[bytes]]:
 def unpack_member(path: Path, member: Member, folder: Path) -> Path:
     """Extract a member into the folder; errors as in `list_members`, and `Unreadable` above the ratio limit."""
     target = folder / (re.sub(r"[^\w.\- ]", "_", _base(member.name))[-80:] or "unnamed")
-    max_bytes = max(RATIO_FROM_BYTES, RATIO_MOST * member.size_bytes)
+    # Any ratio is accepted up to 64 MB.
+    max_bytes = max(64 << 20, RATIO_MOST * member.size_bytes)
     total = 0
     with open_member(path, member) as stream, target.open("wb") as out:
         while block := stream.read(_BLOCK):
@@ -144,8 +138,8 @@ def unpack_member(path: Path, member: Member, folder: Path) -> Path:
             if total > max_bytes:
                 out.truncate(0)
                 raise Unreadable(
-                    f"{BOMB}: {member.size_bytes} bytes become more than {max_bytes}, {RATIO_MOST} times as many; "
-                    "unpack it yourself if it is sound"
+                    f"packed too densely: {member.size_bytes} bytes become more than {max_bytes}, "
+                    f"{RATIO_MOST} times as many; unpack it yourself if it is sound"
                 )
             out.write(block)
     return target
@@ -194,10 +188,7 @@ LINE_MOST_BYTES: Final = 1 << 20
 """Maximum length of a line of a station file [bytes]."""
 COMPANIONS: Final = ("arrivals.csv", "stations.csv", "faults.csv")
 """Names of auxiliary files next to a deployment file, which are not data."""
-_LINES_LEAST: Final = 3
-_FOLDERS_MOST: Final = 4096
 BINARY: Final = "binary"
-EMPTY: Final = "empty file"
 
 
 @dataclass(frozen=True)
@@ -222,7 +213,6 @@ class SourceFile:
 
     @property
     def readable(self) -> Path:
-        """Path of the file to parse."""
         return self.text or self.path
 
 
@@ -319,7 +309,6 @@ def _source_file(path: Path, name: str, feed: Feed, packed: Member | str | None)
 
 
 def arrival_tables(deployment: Deployment) -> set[Path]:
-    """Return the arrivals tables that a deployment names."""
     path, names = deployment.path, [feed.arrivals for feed in deployment.feeds if feed.arrivals is not None]
     return set() if path is None else {(path.parent / name).resolve() for name in names}
 
@@ -348,7 +337,7 @@ def _unique_names(placed: Sequence[tuple[Path, Path]]) -> list[str]:
         named = zip(placed, above, number, strict=True)
         names = [_name(root, path, count) + suffix for (root, path), count, suffix in named]
         times = Counter(names)
-        if len(times) == len(names) or max(above) > _FOLDERS_MOST:
+        if len(times) == len(names) or max(above) > 4096:
             return names
         above = [count + (times[name] > 1) for name, count in zip(names, above, strict=True)]
 
@@ -440,7 +429,7 @@ def read_first_lines(stream: IO[bytes]) -> bytes:
     """Read the first bytes of a file: enough for its first lines."""
     head = stream.read(HEAD_BYTES)
     # Headers with thousands of columns are longer.
-    while head.count(b"\n") < _LINES_LEAST and len(head) < HEAD_MOST_BYTES and (more := stream.read(HEAD_BYTES)):
+    while head.count(b"\n") < 3 and len(head) < HEAD_MOST_BYTES and (more := stream.read(HEAD_BYTES)):
         head += more
     return head
 
@@ -481,9 +470,8 @@ def layout_of(file: SourceFile, feed: Feed) -> Layout:
     """
     form = FORMATS[feed.format]
     head = first_bytes(file, feed)
-    if not head.strip():
-        if file.size_bytes <= HEAD_BYTES:
-            raise Unreadable(f"{EMPTY}: {file.size_bytes} bytes")
+    if not head.strip() and file.size_bytes <= HEAD_BYTES:
+        raise Unreadable(f"empty file: {file.size_bytes} bytes")
     if isinstance(form, DocumentFormat):
         return form.layout(file.path, feed.options)
     return layout_of_lines(head, file.path.name, feed, form)

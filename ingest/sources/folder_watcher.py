@@ -54,9 +54,6 @@ CHECKED_BYTES: Final = 64 << 10
 # readings as duplicates.
 FORGET_S: Final = 7 * 86_400.0
 """Time after which a missing file is forgotten [s]."""
-_END_BYTES: Final = 256
-_ROWS_LEAST: Final = 3
-_PACKED: Final = (".gz", ".zip")
 
 StatKey = tuple[int, int, int]
 """Size [bytes], modification time [ns], and inode number of a file."""
@@ -351,7 +348,7 @@ class WatchedFolder:
             return not file.whole and self._lines(look, file, _read_at(look.stream, 0, file.header))
         look.stream.seek(0)
         head, form = read_first_lines(look.stream), FORMATS[look.feed.format]
-        packed = look.path.suffix.lower() in _PACKED
+        packed = look.path.suffix.lower() in (".gz", ".zip")
         # A final carriage return may be the first half of a line end.
         if packed or not has_lines(head.removesuffix(b"\r"), look.feed.options.text.encoding):
             return self._whole(look, file)
@@ -370,7 +367,7 @@ class WatchedFolder:
             if enough:
                 raise
             return True
-        if not enough and whole.count(b"\n", layout.data_start) < _ROWS_LEAST:
+        if not enough and whole.count(b"\n", layout.data_start) < 3:
             # The header can only be recognised with the first rows.
             return True
         return self._lines(look, file, head[: layout.data_start])
@@ -441,7 +438,7 @@ def _read_at(stream: BinaryIO, offset: int, size: int) -> bytes:
 
 def _ends(stream: BinaryIO, offset: int) -> tuple[bytes, bytes]:
     """Return the first and the last of the known bytes of a file."""
-    size = min(offset, _END_BYTES)
+    size = min(offset, 256)
     return _read_at(stream, 0, size), _read_at(stream, offset - size, size)
 
 

@@ -28,21 +28,15 @@ from ingest.sources.spool import REFUSED, NotWritten, Spool, SpoolRecord
 
 MESSAGE_MOST_BYTES: Final = 1 << 20
 """Maximum length of a message [bytes]; a longer one is refused, and its beginning is reported."""
-GROUP_MOST: Final = 5_000
-"""Maximum number of messages that are written to disk together."""
-GROUP_MOST_BYTES: Final = 8 << 20
 UNNUMBERED: Final = 1 << 16
 """Replaces the packet identifier of a message that needs no acknowledgement."""
 WINDOW: Final = 2_000
 """Maximum number of unacknowledged messages with MQTT 5; older brokers have their own limit."""
-KEEP_ALIVE_S: Final = 60
 ANSWER_S: Final = 10.0
 """Timeout of the connection handshake [s]."""
 BACKOFF_S: Final = (0.5, 30.0)
 """First and longest delay before another attempt [s]."""
 _POLL_S: Final = 0.2
-_FOREVER: Final = 0xFFFFFFFF
-_UNSUPPORTED: Final = "Unsupported protocol version"
 
 
 @dataclass(frozen=True)
@@ -205,9 +199,10 @@ class MqttSource:
         options: dict[str, Any] = {}
         if self._protocol is MQTTProtocolVersion.MQTTv5:
             options = {"clean_start": False, "properties": Properties(PacketTypes.CONNECT)}
-            options["properties"].SessionExpiryInterval = _FOREVER
+            # The session never expires.
+            options["properties"].SessionExpiryInterval = 0xFFFFFFFF
             options["properties"].ReceiveMaximum = WINDOW
-        client.connect(self._broker.host, self._broker.port, KEEP_ALIVE_S, **options)
+        client.connect(self._broker.host, self._broker.port, keepalive=60, **options)
         until = time.monotonic() + ANSWER_S
         while not answer:
             code = client.loop(_POLL_S)
@@ -218,7 +213,7 @@ class MqttSource:
                     "it does not answer" if code == MQTTErrorCode.MQTT_ERR_SUCCESS else error_string(code)
                 )
         if answer[0].is_failure:
-            if answer[0].getName() == _UNSUPPORTED:
+            if answer[0].getName() == "Unsupported protocol version":
                 self._try_other_protocol()
             account = f"user {user!r}" if user else "without a user"
             remedy = f"set `user` and `password_file` under [mqtt], or {USER_KEY} and {PASSWORD_KEY}"
@@ -276,10 +271,10 @@ class MqttSource:
             client.loop_misc()
 
     def _read(self, client: Client) -> MQTTErrorCode:
-        """Read all available messages, up to the size of a group."""
+        """Read all available messages, at most some 5,000 and 8 MB, which are written to disk together."""
         before = -1
         code = MQTTErrorCode.MQTT_ERR_SUCCESS
-        while before < len(self._answered) < GROUP_MOST and self._pending_bytes < GROUP_MOST_BYTES:
+        while before < len(self._answered) < 5_000 and self._pending_bytes < 8 << 20:
             before = len(self._answered)
             code = client.loop_read()
             if code != MQTTErrorCode.MQTT_ERR_SUCCESS:

@@ -40,25 +40,19 @@ from ingest.sources.spool import (
     SpoolRecord,
     frames,
     held_bytes,
+    is_state,
     segments,
 )
 
 SPOOL: Final = "spool"
-"""Folder of the spool in an archive."""
 TICK_S: Final = 1.0
 """Interval of clock ticks in the spool [s]."""
 IDLE_S: Final = 5.0
 """Input is considered finished after this much silence [s]."""
 SPOOL_MOST_BYTES: Final = 4 << 30
 """Size of the spool above which files are no longer read [bytes]; messages still are."""
-LOCK_S: Final = 15.0
-"""Maximum wait for a previous receiver that is shutting down [s]."""
 USED_WRONGLY: Final = 2
 """Exit status for invalid arguments or settings."""
-# Polling a large folder takes about a fifth of the time at most.
-_SHARE_OF_POLLING: Final = 5
-_OF_FILES: Final = (MESSAGE, HEADER, STATE, REFUSED)
-_CLIENT_ID: Final = "client-id"
 
 
 @dataclass(frozen=True)
@@ -185,12 +179,15 @@ class Receiver:
         spool = self._spool
         # Unacknowledged messages may lie before the last segment, which begins with the state.
         firsts = [first for first, _ in segments(spool.folder)]
-        start = next((first for first in reversed(firsts[:-1]) if self._has_state(first)), min(firsts, default=1))
+        start = next(
+            (first for first in reversed(firsts[:-1]) if is_state(spool.folder, first)), min(firsts, default=1)
+        )
         messages: deque[pa.RecordBatch] = deque()
         count = 0
         for batch in frames(spool.folder, start - 1, spool.durable):
             position, kind = batch.column("place").to_numpy(), batch.column("kind").to_numpy()
-            for record in SpoolRecord.from_batch(batch.filter(pa.array((position >= 0) & np.isin(kind, _OF_FILES)))):
+            of_files = (position >= 0) & np.isin(kind, (MESSAGE, HEADER, STATE, REFUSED))
+            for record in SpoolRecord.from_batch(batch.filter(pa.array(of_files))):
                 if record.kind == STATE:
                     state = json.loads(record.payload)
                     self._files.restore(state["files"])
@@ -207,10 +204,6 @@ class Receiver:
             for batch in messages
             for record in SpoolRecord.from_batch(batch)
         )
-
-    def _has_state(self, first: int) -> bool:
-        (batch,) = frames(self._spool.folder, first - 1, first)
-        return next(SpoolRecord.from_batch(batch)).kind == STATE
 
     def run(self, *, until_idle: bool = False) -> None:
         """Receive until stopped.
@@ -275,7 +268,8 @@ class Receiver:
         done = time.monotonic()
         if polled.records and polled.waiting:
             return False, done
-        return not polled.waiting and not polled.records, done + max(TICK_S, _SHARE_OF_POLLING * (done - now_s))
+        # Polling a large folder takes about a fifth of the time at most.
+        return not polled.waiting and not polled.records, done + max(TICK_S, 5 * (done - now_s))
 
     def _is_crowded(self) -> bool:
         held = held_bytes(self._spool.folder)
@@ -300,7 +294,7 @@ class Receiver:
 
 def client_id(spool: Path) -> str:
     """Return the MQTT client id of an archive, generated once and stored with the spool."""
-    path = spool / _CLIENT_ID
+    path = spool / "client-id"
     if not path.exists():
         with replace_atomically(path) as scratch:
             scratch.write_text(f"hypergrid-{uuid.uuid4().hex[:12]}")
@@ -308,8 +302,8 @@ def client_id(spool: Path) -> str:
 
 
 def _opened(make: Callable[[], Receiver]) -> Receiver:
-    """Open a receiver, waiting for a previous one that is shutting down."""
-    until = time.monotonic() + LOCK_S
+    """Open a receiver, waiting at most 15 s for a previous one that is shutting down."""
+    until = time.monotonic() + 15.0
     while True:
         try:
             return make()

@@ -38,10 +38,6 @@ STATE: Final = 4
 REFUSED: Final = 5
 """Refused input: the payload is the reason, a newline, and the beginning of the input (UTF-8)."""
 
-SEGMENT_BYTES: Final = 64 << 20
-"""Size from which on a new segment is started [bytes]."""
-SEGMENT_S: Final = 3600.0
-"""Age from which on a new segment is started [s]."""
 FRAME_BYTES: Final = 8 << 20
 """Maximum payload of a frame, unless a single record is larger [bytes]."""
 
@@ -96,7 +92,6 @@ class SpoolRecord(NamedTuple):
 
     @classmethod
     def from_batch(cls, batch: pa.RecordBatch) -> "Iterator[SpoolRecord]":
-        """Yield the records of a batch of `SCHEMA`."""
         return map(cls._make, zip(*(batch.column(name).to_pylist() for name in _RECORD_COLUMNS), strict=True))
 
 
@@ -122,7 +117,6 @@ class _SpoolFrame:
 
 
 def segment_name(first: int) -> str:
-    """Return the name of the segment whose first record is `first`."""
     return f"segment-{first:016d}.spool"
 
 
@@ -141,7 +135,6 @@ def segments(folder: Path) -> list[tuple[int, Path]]:
 
 
 def segment_first(path: Path) -> int:
-    """Return the first record number of a segment, from its name."""
     return int(path.stem.partition("-")[2])
 
 
@@ -185,8 +178,8 @@ class Spool:
         folder: Path,
         *,
         state: Callable[[], bytes] | None = None,
-        segment_bytes: int = SEGMENT_BYTES,
-        segment_s: float = SEGMENT_S,
+        segment_bytes: int = 64 << 20,
+        segment_s: float = 3600.0,
     ) -> "Spool":
         """Open or create the spool in a folder for writing; truncate an incomplete end.
 
@@ -378,8 +371,7 @@ class Spool:
                 break
             last, stop = frame.last, frame.stop
         if last >= first:
-            (begin,) = frames(self.folder, first - 1, first)
-            self._begins_with_state = begin.column("kind")[0].as_py() == STATE
+            self._begins_with_state = is_state(self.folder, first)
         # Readers may have used the records up to the mark, so they must be present.
         promised = marked(self.folder) or 0
         if promised > last:
@@ -535,6 +527,12 @@ def frames(folder: Path, after: int, upto: int, *, batch_bytes: int = FRAME_BYTE
         yield _join_batches(held)
 
 
+def is_state(folder: Path, seq: int) -> bool:
+    """Return whether a record holds the state of the receiver; errors as in `frames`."""
+    (batch,) = frames(folder, seq - 1, seq)
+    return bool(batch.column("kind")[0].as_py() == STATE)
+
+
 def _join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     whole = pa.concat_batches(batches)
     columns = whole.columns
@@ -626,17 +624,14 @@ def bring_back(folder: Path, first: int, content: bytes) -> bool:
     return True
 
 
-def retire(folder: Path, upto: int) -> list[tuple[int, int]]:
-    """Remove segments whose records are all <= upto; return the first and last records of each.
+def retire(folder: Path, upto: int) -> None:
+    """Remove segments whose records are all <= upto.
 
     The last segment is always kept, because it is being written.
     """
     known = segments(folder)
-    gone = []
-    for (first, path), (following, _) in zip(known[:-1], known[1:], strict=True):
+    for (_, path), (following, _) in zip(known[:-1], known[1:], strict=True):
         if following - 1 > upto:
             break
         path.unlink()
         _synchronise(folder)
-        gone.append((first, following - 1))
-    return gone

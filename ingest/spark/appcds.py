@@ -29,9 +29,6 @@ from ingest.spark.session import (
     stop,
 )
 
-_LOWEST_PRIORITY = 19
-_PATIENCE_S = 600.0
-
 
 def make_archive() -> tuple[Java, ClassArchive]:
     """Create the archive for the Java that is found, unless it exists.
@@ -66,7 +63,7 @@ def make_archive() -> tuple[Java, ClassArchive]:
             try:
                 _exercise(running)
             finally:
-                stop(running, patience_s=_PATIENCE_S)
+                stop(running, patience_s=600.0)
             _publish(draft, wanted.top)
     return java, wanted
 
@@ -95,7 +92,7 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def main() -> int:
     """Create the archive; a failure is printed and does no harm."""
     with contextlib.suppress(OSError):
-        os.nice(_LOWEST_PRIORITY)
+        os.nice(19)
     try:
         java, made = make_archive()
     except (HyperGridError, OSError) as problem:

@@ -10,6 +10,7 @@ import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def _stage(spark: SparkSession, chunks: Sequence[Chunk], folder: Path) -> list[S
         for batch in batches:
             for packed in batch.column(0):
                 staged = stage(pickle.loads(packed.as_py()), Path(folder_name))
-                yield pa.RecordBatch.from_pylist([staged.record()], schema=SUMMARY)
+                yield pa.RecordBatch.from_pylist([asdict(staged)], schema=SUMMARY)
 
     tasks = pa.table({"chunk": pa.array([pickle.dumps(chunk) for chunk in _deal_chunks(chunks, spark)], pa.binary())})
     summaries = spark.createDataFrame(tasks).mapInArrow(run, _SUMMARY_DDL).toArrow()

@@ -69,14 +69,8 @@ LOOPBACK = "127.0.0.1"
 
 _IMPORTED_FROM = str(Path(hypergrid.__file__).resolve().parents[1])
 """Root of the checkout, or of the installed wheel."""
-_PATIENCE_S = 10.0
 GONE = (Py4JError, OSError)
 """Errors of calls into a JVM that died."""
-
-TRIES = 3
-"""Attempts per task: if a worker dies because memory is short, another one retries its task."""
-
-_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 def session(
@@ -115,7 +109,7 @@ def session(
     options = (
         *(start_options(java) if java_options is None else java_options),
         f"-Djava.io.tmpdir={scratch}",
-        f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
     )
     settings: dict[str, bool | float | int | str | None] = {
         # Quoted, because the path of the temporary folder may contain a blank.
@@ -159,7 +153,8 @@ def session(
     }
     builder = (
         SparkSession.builder.appName("hypergrid")
-        .master(master or f"local[{cores or '*'},{TRIES}]")
+        # Three attempts per task: if a worker dies because memory is short, another one retries its task.
+        .master(master or f"local[{cores or '*'},3]")
         .config(map=settings)
     )
     with _changed_environment(environment), _new_session(), _hold_interrupts() as interrupted:
@@ -188,7 +183,7 @@ def _check_answers(master: str) -> None:
     try:
         if address.scheme != "spark" or address.hostname is None:
             raise NotFound(f"a master is spark://HOST:PORT; got {master!r}")
-        with socket.create_connection((address.hostname, address.port or 7077), timeout=_PATIENCE_S):
+        with socket.create_connection((address.hostname, address.port or 7077), timeout=10.0):
             return
     except (OSError, ValueError) as error:
         raise NotFound(
@@ -405,7 +400,6 @@ class ClassArchive:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Both files, the base first."""
         return (self.top,) if self.base is None else (self.base, self.top)
 
 

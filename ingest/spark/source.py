@@ -1,5 +1,6 @@
 """Spark data source of the spool: offsets are record numbers, tasks parse spans of records."""
 
+import pickle
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from ingest.sources.spool import durable, reach, segments, spans
 from ingest.streaming.spool_decoder import parse_by_version
 
 SCHEMA = "grp string, content binary"
-"""A group of stations, and its serialised `DecodedPiece` or `MicroBatch`."""
+"""A group of stations, and its pickled `DecodedPiece` or `MicroBatch`."""
 NAME = "hypergrid_spool"
 
 
@@ -67,7 +68,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield pa.RecordBatch.from_arrays(
                 [
                     pa.array([piece.group for piece in pieces], pa.string()),
-                    pa.array([piece.to_bytes() for piece in pieces], pa.binary()),
+                    pa.array([pickle.dumps(piece, protocol=5) for piece in pieces], pa.binary()),
                 ],
                 names=["grp", "content"],
             )

@@ -1,6 +1,7 @@
 """Streaming query: parse the spool in tasks, assemble groups of stations, commit batches."""
 
 import contextlib
+import pickle
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,8 +26,6 @@ from ingest.streaming.assembler import Assembler, MicroBatch, StreamBatch, assem
 from ingest.streaming.spool_decoder import DecodedPiece, expected_origins, merge_pieces
 from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, SPOOL, STREAM, stream_id
 
-_STATE: Final = "taken long, content binary"
-
 _live_assemblers: dict[str, tuple[int, Assembler]] = {}
 """Assemblers of this process by group, with the checksum of their last saved state."""
 
@@ -36,13 +35,13 @@ def stateful_assembler(spool: Path, deployed: Path) -> Callable[..., Iterator[pd
 
     def take(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         pa.set_cpu_count(1)
-        piece = merge_pieces([DecodedPiece.from_bytes(content) for frame in frames for content in frame["content"]])
+        piece = merge_pieces([pickle.loads(content) for frame in frames for content in frame["content"]])
         assembler = _assembler(piece, state, deployed)
         batch = assemble_batch(assembler, piece, [first for first, _ in segments(spool)])
         kept = assembler.to_bytes()
         state.update((assembler.version, kept))
         _live_assemblers[key[0]] = (zlib.crc32(kept), assembler)
-        yield pd.DataFrame({"grp": [key[0]], "content": [batch.to_bytes()]})
+        yield pd.DataFrame({"grp": [key[0]], "content": [pickle.dumps(batch, protocol=5)]})
 
     return take
 
@@ -58,9 +57,6 @@ def _assembler(piece: DecodedPiece, state: GroupState, deployed: Path) -> Assemb
     if alive is not None and (alive.version, check) == (taken, zlib.crc32(content)):
         return alive
     return Assembler.from_bytes(bytes(content))
-
-
-Commit = Callable[[StreamBatch], Any]
 
 
 SETTINGS: Final = {
@@ -97,7 +93,9 @@ class StreamingJob:
         process = getattr(SparkContext._gateway, "proc", None)
         return None if process is None else int(process.pid)
 
-    def start(self, folder: Path, commit: Commit, *, trigger_s: float | None, batch_bytes: int) -> None:
+    def start(
+        self, folder: Path, commit: Callable[[StreamBatch], Any], *, trigger_s: float | None, batch_bytes: int
+    ) -> None:
         """Follow the spool of an archive, and pass each batch to `commit`, in order.
 
         Batches that Spark has marked as done are not passed again. After a restart a batch may be replayed unchanged:
@@ -128,12 +126,12 @@ class StreamingJob:
             )
             # There are few groups: a partition for each would be too many for most networks.
             batches = pieces.groupBy("grp").applyInPandasWithState(
-                stateful_assembler(spool, deployed), SCHEMA, _STATE, "append", "NoTimeout"
+                stateful_assembler(spool, deployed), SCHEMA, "taken long, content binary", "append", "NoTimeout"
             )
 
             def hand_on(frame: DataFrame, number: int) -> None:
                 contents = frame.toArrow().column("content").to_pylist()
-                groups = sorted((MicroBatch.from_bytes(content) for content in contents), key=lambda batch: batch.group)
+                groups: list[MicroBatch] = sorted(map(pickle.loads, contents), key=lambda batch: batch.group)
                 if groups:
                     commit(StreamBatch(stream_id(checkpoint), number, groups))
 

@@ -7,7 +7,6 @@ join holds are held here.
 """
 
 import math
-import pickle
 import zlib
 from bisect import bisect_right
 from collections import deque
@@ -96,8 +95,6 @@ STALLED: Final = 256
 """Stop waiting for a station after this many rows without a later slice: its clock stands still."""
 REMEMBERED: Final = 4
 """Messages remembered per device, to recognise repeats."""
-_TICKS_A_SLICE: Final = 8
-"""How often per slice the clock is checked without arrivals."""
 _NEVER_NS: Final = -(2**62)
 _EVER_NS: Final = 2**62
 
@@ -130,7 +127,6 @@ class Counts:
     late: int = 0
     """Rows emitted as amendments."""
     slices: int = 0
-    """Slices closed."""
     last_slice: int = 0
     """Number of the last closed slice, counted from 1970."""
 
@@ -297,8 +293,8 @@ class Assembler:
         columns = (places, clock.clock_ns, ticks_ns, clock.is_end)
         for stop, now_ns, tick_ns, is_end in zip(*(column.tolist() for column in columns), strict=True):
             latest = int(rows_ns[stop - 1]) if stop > start else self._looked_ns
-            # Rows advance the join's clock too, so a tick soon after a row is not needed.
-            if not is_end and tick_ns < latest + self.slice_ns // _TICKS_A_SLICE:
+            # Rows advance the join's clock too, so a tick within an eighth of a slice after a row is not needed.
+            if not is_end and tick_ns < latest + self.slice_ns // 8:
                 continue
             self._push(rows, rows_ns, numbers, slice(start, stop), letting)
             start = stop
@@ -384,7 +380,6 @@ class Assembler:
             letting.append((number, np.full(len(number), now_ns), True))
 
     def to_bytes(self) -> bytes:
-        """Serialise the state for `from_bytes`."""
         about = {
             "slice_ns": self.slice_ns,
             "idle_s": self.idle_s,
@@ -492,17 +487,6 @@ class MicroBatch:
     """First record with a held row; None if there is none."""
     join: JoinStatus | None
     """Status of the join; None if it was not determined."""
-
-    def to_bytes(self) -> bytes:
-        """Serialise for another process of this run; the bytes are never stored."""
-        rest = replace(self, rows=RowBatch.empty())
-        return pickle.dumps((self.rows.to_bytes(), rest), protocol=5)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "MicroBatch":
-        """Restore from `to_bytes`."""
-        rows, made = pickle.loads(data)
-        return replace(made, rows=RowBatch.from_bytes(rows)[0])
 
 
 @dataclass(frozen=True)

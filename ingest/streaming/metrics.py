@@ -17,8 +17,6 @@ from ingest.streaming.stream_commit import StreamStatus
 
 HOST: Final = "127.0.0.1"
 """Listening address: without access control only local clients may connect, such as a proxy or an agent."""
-_WHAT: Final = ("stored", "superseded", "duplicates", "rejected", "held")
-"""Fields of the ledger that all arrived readings end up in."""
 
 
 class StreamMetrics(Collector):
@@ -52,7 +50,8 @@ class StreamMetrics(Collector):
         ledger = status.ledger
         yield CounterMetricFamily("hypergrid_stream_came", "Readings that came", ledger.came)
         became = GaugeMetricFamily("hypergrid_stream_readings", "What became of them", labels=["what"])
-        for what in _WHAT:
+        # All arrived readings end up in one of these.
+        for what in ("stored", "superseded", "duplicates", "rejected", "held"):
             became.add_metric([what], getattr(ledger, what))
         yield became
         yield CounterMetricFamily("hypergrid_stream_late_rows", "Rows that came to a closed slice", ledger.late)

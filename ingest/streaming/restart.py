@@ -76,7 +76,6 @@ def note_replay(folder: Path, *, upto: int) -> None:
 
 
 def _read_note(folder: Path) -> dict[str, Any]:
-    """Return the restart note; empty if it is missing or damaged."""
     try:
         return read_checked(folder / STREAM / RESTART_FILE)
     except (FileNotFoundError, DamagedArchive):

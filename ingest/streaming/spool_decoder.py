@@ -1,7 +1,6 @@
 """Decode spool records into batches of rows with the batch parsers, keeping their arrival times."""
 
 import json
-import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -64,6 +63,10 @@ class RowBatch:
 
     def __len__(self) -> int:
         return len(self.seq)
+
+    def __reduce__(self) -> tuple[Callable[[bytes], "RowBatch"], tuple[bytes]]:
+        # Pickled in a compressed form, for other processes.
+        return _unpickle_rows, (self.to_bytes(),)
 
     @property
     def readings(self) -> int:
@@ -143,6 +146,10 @@ class RowBatch:
         )
 
 
+def _unpickle_rows(data: bytes) -> RowBatch:
+    return RowBatch.from_bytes(data)[0]
+
+
 @dataclass(frozen=True, eq=False)
 class ClockTicks:
     """Spool records without rows: ticks of the clock, and ends of the input."""
@@ -197,11 +204,7 @@ def concatenate_batches(parts: Sequence[RowBatch]) -> RowBatch:
     return RowBatch(parts[-1].origins, parts[-1].columns, stops=stops, **others)
 
 
-MESSAGES: Final = "messages"
 CHUNK_BYTES: Final = 8 << 20
-_NAME_MOST_BYTES: Final = 255
-_RUN_MOST: Final = 128
-"""Maximum number of records parsed together; each but the first has at most `HEAD_BYTES`."""
 
 
 @dataclass
@@ -222,15 +225,6 @@ class DecodedPiece:
     """Stations whose positions the records give."""
     variables: tuple[Variable, ...] = ()
     """Variables defined by files."""
-
-    def to_bytes(self) -> bytes:
-        """Serialise for another process of this run; the bytes are never stored."""
-        return pickle.dumps({**vars(self), "rows": self.rows.to_bytes()}, protocol=5)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "DecodedPiece":
-        content = pickle.loads(data)
-        return cls(**{**content, "rows": RowBatch.from_bytes(content["rows"])[0]})
 
 
 def merge_pieces(pieces: Sequence[DecodedPiece]) -> DecodedPiece:
@@ -384,11 +378,12 @@ class _SpanDecoder:
             # Position 0 is a whole file; positive ones are line numbers.
             elif position == 0:
                 self._quarantine_failures(feed, [record], lambda records: self._file(feed, records[0]))
-            elif feed.format == MESSAGES:
+            elif feed.format == "messages":
                 plain.append(record)
             else:
                 runs = lines.setdefault((origin, header), [])
-                if runs and len(runs[-1]) < _RUN_MOST and len(payload) <= HEAD_BYTES and _follows(record, runs[-1][-1]):
+                # At most 128 records are parsed together.
+                if runs and len(runs[-1]) < 128 and len(payload) <= HEAD_BYTES and _follows(record, runs[-1][-1]):
                     runs[-1].append(record)
                 else:
                     runs.append([record])
@@ -642,7 +637,7 @@ def _document(form: DocumentFormat, feed: Feed, record: SpoolRecord) -> tuple[La
 
 def _file_name(origin: str) -> str:
     """Return the last part of a path or a topic as a valid file name."""
-    name = Path(origin).name.replace("\0", "_").encode()[-_NAME_MOST_BYTES:].decode("utf-8", "ignore")
+    name = Path(origin).name.replace("\0", "_").encode()[-255:].decode("utf-8", "ignore")
     return "document" if name in ("", "..") else name
 
 
@@ -663,5 +658,4 @@ def _packed(path: Path, feed: Feed, deployment: Deployment) -> Sequence[SourceFi
 
 
 def _topic_station(feed: Feed, origin: str) -> str:
-    """Return the station named by a topic; empty if none."""
     return feed.topic.station(origin) if feed.topic is not None else ""

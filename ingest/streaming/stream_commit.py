@@ -18,9 +18,9 @@ from hypergrid.core.times import SECOND_NS, Window, format_instant
 from hypergrid.core.units import Variable, convert
 from ingest.batch.plan import merge_stations
 from ingest.deployment.deployment_file import Deployment
-from ingest.deployment.to_readings import series_of, stations_of
+from ingest.deployment.to_readings import series_of
 from ingest.formats.file_metadata import FileMetadata
-from ingest.quality.flagging import QualityFlagger
+from ingest.quality.flagging import add_stations
 from ingest.sources.spool import retire, segment_first, segments
 from ingest.streaming.assembler import JoinStatus, MicroBatch, StreamBatch, Tally
 from ingest.streaming.spool_decoder import RowBatch
@@ -36,7 +36,6 @@ GAP_NS: Final = 7 * 86_400 * SECOND_NS
 
 
 def is_segment(name: str) -> bool:
-    """Return whether a name in the ledger of files is that of a spool segment."""
     return name.startswith(f"{SPOOL}/segment-") and name.endswith(".spool")
 
 
@@ -72,7 +71,6 @@ class Ledger:
     late: int = 0
     """Rows that arrived after their slice was closed; they are among those stored or superseded."""
     slices: int = 0
-    """Slices closed."""
     upto: int = 0
     """Last record of the spool that is accounted for."""
     first_held: int = 0
@@ -93,7 +91,6 @@ class Ledger:
 
 
 def ledger_of(archive: Archive, stream: str) -> Ledger:
-    """Return the last committed ledger of a stream."""
     record: Mapping[str, Any] = archive.streams.get(stream, {})
     return Ledger(**{key: value for key, value in record.items() if key in Ledger.__dataclass_fields__})
 
@@ -220,10 +217,7 @@ def _store(
     variables = {name: variable for name, variable in variables.items() if any(name in part for part in parts)}
     writer.variables(variables.values())
     present = {group.rows.origins[number][1] for group in groups for number in np.unique(group.rows.origin).tolist()}
-    stations = stations_of(present, described, known=archive.stations)
-    writer.stations(stations)
-    known = {**archive.stations, **{station.id: station for station in stations}}
-    inspector = QualityFlagger(described.quality, known, described.slice_s)
+    inspector = add_stations(writer, present, described, archive)
     inspector.keep(writer, variables)
 
     def coming(name: str) -> Readings | None:
@@ -308,7 +302,7 @@ def _refuse_units(part: dict[str, _VariableSlice], variables: Mapping[str, Varia
             )
         if bad.all():
             del part[name]
-        elif bad.any():
+        else:
             part[name] = replace(variable_slice, reading=variable_slice.reading[~bad], row=variable_slice.row[~bad])
     return refused
 

@@ -1,5 +1,6 @@
 """What Spark does with a spool, in a loop of this process: for tests of what each batch brings."""
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from ingest.batch.archive_session import locked_archive
 from ingest.deployment.deployment_file import Deployment, load
 from ingest.job import ingest
 from ingest.sources.spool import END, Spool, SpoolRecord, durable, reach, segments
-from ingest.streaming.assembler import Assembler, MicroBatch, StreamBatch, assemble_batch
+from ingest.streaming.assembler import Assembler, StreamBatch, assemble_batch
 from ingest.streaming.spool_decoder import expected_origins as expected_in
 from ingest.streaming.spool_decoder import groups_of, merge_pieces, parse_span
 from ingest.streaming.stream_commit import CommitResult, Ledger, commit
@@ -55,7 +56,7 @@ class Loop:
                     [n for n, _ in segments(spool)],
                 )
                 self.states[group] = assembler.to_bytes()
-                found.append(MicroBatch.from_bytes(made.to_bytes()))
+                found.append(pickle.loads(pickle.dumps(made, protocol=5)))
             if is_lost(2 * attempt):
                 continue
             batch = StreamBatch(self.stream, self.number, found)

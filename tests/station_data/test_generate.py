@@ -1,4 +1,6 @@
 import filecmp
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -7,13 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from station_data import files
+from station_data import generate as generator
 from station_data.generate import generate, main
 from station_data.network import stations
 from station_data.truth import VARIABLES
 
 Table = NDArray[np.float64]
-SAMPLE = Path(files.__file__).parent / "sample"
+SAMPLE = Path(generator.__file__).parent / "sample"
 DAY = 86_400
 SAMPLE_START = int(np.datetime64("2007-10-01", "s").astype(np.int64))
 
@@ -45,7 +47,8 @@ def test_seeds_differ(tmp_path: Path) -> None:
 
 
 def test_sample_is_what_the_command_line_writes(tmp_path: Path) -> None:
-    assert main([str(tmp_path / "again"), "--start", "2007-10-01", "--days", "1", "--format", "sensorscope"]) == 0
+    words = [sys.executable, "-m", "station_data.generate", str(tmp_path / "again")]
+    subprocess.run([*words, "--start", "2007-10-01", "--days", "1", "--format", "sensorscope"], check=True)
     assert_same(tmp_path / "again", SAMPLE)
 
 

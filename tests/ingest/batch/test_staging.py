@@ -1,5 +1,6 @@
 """Staged chunks: what was parsed comes back, whole or by ranges of time."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ def staged(tmp_path: Path) -> StagedChunk:
 def test_rows_and_rejects_come_back(tmp_path: Path, staged: StagedChunk) -> None:
     first, last = 1191196800 * 10**9, 1191196920 * 10**9
     assert staged == StagedChunk(3, 3, 2, 1, first, last, ("s",))
-    assert StagedChunk.from_record(staged.record()) == staged
+    assert StagedChunk.from_record(asdict(staged)) == staged
     rows = staged_rows(staged, tmp_path, Window(first, last + 1))
     assert rows is not None
     assert rows.time_ns.tolist() == [first, last]
