@@ -8,7 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
-from hypergrid.archive.durability.backup import CLOSED
+from hypergrid.archive.durability.backup import CLOSED, back_up
+from hypergrid.archive.durability.backup import restore as run
 from hypergrid.archive.state_backup import has_access_control
 from hypergrid.cli.console import show_json, show_message, show_stages
 from hypergrid.cli.options import JsonOption
@@ -37,8 +38,6 @@ def backup(
     as_json: JsonOption = False,
 ) -> None:
     """Copy an archive while others commit to it; again into the same folder, only what is new."""
-    from hypergrid.archive.durability.backup import back_up  # noqa: PLC0415 - other commands need none
-
     state = read_settings(settings).state
     with show_stages(quiet=as_json) as on_progress:
         done = back_up(
@@ -72,8 +71,6 @@ def restore(
     as_json: JsonOption = False,
 ) -> None:
     """Make an archive of a backup; every file is compared with its checksum. Keys come back revoked."""
-    from hypergrid.archive.durability.backup import restore as run  # noqa: PLC0415 - other commands need none
-
     with show_stages(quiet=as_json) as on_progress:
         done = run(source, target, secure=secure_state, damaged=damaged, progress=on_progress)
     if as_json:

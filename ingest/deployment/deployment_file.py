@@ -469,12 +469,12 @@ def text_form(table: TomlTable) -> TextForm:
     comment = table.value("comment")
     if comment is not None and not isinstance(comment, str):
         table.refuse("comment", f"needs text, which may be empty; got {comment!r}")
-    time_format = table.optional_text("time_format")
-    if time_format is not None:
-        table.run_check("time_format", lambda: check_format(time_format))
     variable, value, unit = (table.optional_text(f"{what}_column") or "" for what in ("variable", "value", "unit"))
     if bool(variable) != bool(value) or (unit and not variable):
         table.refuse("variable_column", "and value_column go together; a unit_column needs both")
+    time_format = table.optional_text("time_format")
+    if time_format is not None:
+        table.run_check("time_format", lambda: check_format(time_format))
     return TextForm(
         _delimiter(table),
         table.optional_text("decimal", among=(".", ",")),

@@ -93,7 +93,7 @@ class Parameters:
         return made
 
     def check(self, table: TomlTable) -> None:
-        """Refuse parameters that contradict each other, such as a number less than its field of `at_least`."""
+        """Refuse parameters that contradict each other, such as one below the field that `at_least` names."""
         for each in fields(self):
             value, least = getattr(self, each.name), getattr(self, each.metadata.get("at_least", ""), None)
             if value is not None and least is not None and value < least:
@@ -172,6 +172,7 @@ class GrossRange(Parameters):
     sun: tuple[SunLimit, ...] = field(default=(), metadata={"kind": "records", "record": SunLimit})
 
     def check(self, table: TomlTable) -> None:
+        super().check(table)
         _refuse_wider(table, self.suspect, self.fail)
 
 
@@ -197,6 +198,7 @@ class Normal(Parameters):
     scale_heights_m: Bounds | None = _span(of="plain")
 
     def check(self, table: TomlTable) -> None:
+        super().check(table)
         _refuse_wider(table, self.suspect, self.fail)
         if self.scale_heights_m is not None and self.scale_heights_m[0] <= 0.0:
             table.refuse("scale_heights_m", f"needs heights above 0 m; got {list(self.scale_heights_m)}")
@@ -302,6 +304,7 @@ class AttenuatedSignal(Parameters):
 
     def check(self, table: TomlTable) -> None:
         """Refuse thresholds in the wrong order: a smaller deviation is worse."""
+        super().check(table)
         if self.fail is not None and self.fail > self.suspect:
             table.refuse("fail", f"needs at most what is suspect, {self.suspect:g}; got {self.fail:g}")
 

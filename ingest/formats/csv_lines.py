@@ -58,6 +58,8 @@ class Lines:
         """Refuse lines, by mask [shape (n,)] or by index, for `reason`, given as text or by row."""
         chosen = np.zeros(len(self.is_sound), bool)
         chosen[rows] = True
+        if not chosen.any():
+            return
         for row in np.flatnonzero(chosen & self.is_sound).tolist():
             text = show(self.source[self.starts[row] : self.stops[row]])
             why = reason if isinstance(reason, str) else reason(row)

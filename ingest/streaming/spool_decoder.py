@@ -65,7 +65,7 @@ class RowBatch:
         return len(self.seq)
 
     def __reduce__(self) -> tuple[Callable[[bytes], "RowBatch"], tuple[bytes]]:
-        # Pickled in a compressed form, for other processes.
+        # Compressed, for another process of this run; never stored, as reading what is kept must not execute code.
         return _unpickle_rows, (self.to_bytes(),)
 
     @property
@@ -382,7 +382,7 @@ class _SpanDecoder:
                 plain.append(record)
             else:
                 runs = lines.setdefault((origin, header), [])
-                # At most 128 records are parsed together.
+                # At most 128 records are parsed together; each but the first has at most `HEAD_BYTES`.
                 if runs and len(runs[-1]) < 128 and len(payload) <= HEAD_BYTES and _follows(record, runs[-1][-1]):
                     runs[-1].append(record)
                 else:

@@ -302,7 +302,7 @@ def _refuse_units(part: dict[str, _VariableSlice], variables: Mapping[str, Varia
             )
         if bad.all():
             del part[name]
-        else:
+        elif bad.any():
             part[name] = replace(variable_slice, reading=variable_slice.reading[~bad], row=variable_slice.row[~bad])
     return refused
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,7 +58,7 @@ def add(
         definition = standing.add(document).definition
         to = ", ".join(map(str, definition.to))
         text = f"{definition.name} stands: class {definition.kind}, weight {definition.weight:g}, to {to}"
-        _show_outcome(standing.show(definition.name), text, as_json=as_json)
+        _show_outcome(lambda: standing.show(definition.name), text, as_json=as_json)
 
 
 @standing_app.command("secret")
@@ -123,9 +124,9 @@ def show(
         show_table(f"Alerts of {name} that have not arrived", columns, rows)
 
 
-def _show_outcome(document: dict[str, Any], text: str, *, as_json: bool) -> None:
+def _show_outcome(describe: Callable[[], dict[str, Any]], text: str, *, as_json: bool) -> None:
     if as_json:
-        show_json(document)
+        show_json(describe())
     else:
         show_message(text)
 
@@ -138,7 +139,7 @@ def pause(
     with _open_standing(archive, settings) as standing:
         standing.pause(name)
         text = f"{name} is paused; `hypergrid standing resume` goes on, with what has come meanwhile"
-        _show_outcome(standing.show(name), text, as_json=as_json)
+        _show_outcome(lambda: standing.show(name), text, as_json=as_json)
 
 
 @standing_app.command("resume")
@@ -148,7 +149,7 @@ def resume(
     """Evaluate a paused standing query again, from what has come meanwhile on."""
     with _open_standing(archive, settings) as standing:
         standing.resume(name)
-        _show_outcome(standing.show(name), f"{name} runs again", as_json=as_json)
+        _show_outcome(lambda: standing.show(name), f"{name} runs again", as_json=as_json)
 
 
 @standing_app.command("mute")
@@ -173,7 +174,7 @@ def mute(
     with _open_standing(archive, settings) as standing:
         standing.mute(name, until_ns)
         text = f"{name} tells again" if until_ns is None else f"{name} is muted until {format_instant(until_ns)}"
-        _show_outcome(standing.show(name), text, as_json=as_json)
+        _show_outcome(lambda: standing.show(name), text, as_json=as_json)
 
 
 @standing_app.command("test")

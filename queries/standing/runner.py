@@ -157,7 +157,7 @@ class StandingRunner:
             return self.state(name).newest_dataset()
 
     def state(self, name: str) -> StandingState:
-        """Return the state of an active standing query, which every evaluation changes.
+        """Return the state of an active standing query, which every evaluation changes, without taking the lock.
 
         Raises
         ------

@@ -88,7 +88,7 @@ def serve_archive(
 
 
 def _load_kernels() -> None:
-    # The compiler takes a second to import; so do the libraries of results.
+    # The compiler takes a second to import, and so do the libraries of results, which any of their names loads.
     from hypergrid.interpolation.warm import warm  # noqa: PLC0415
 
     xr.set_options()
