@@ -24,7 +24,7 @@ class CacheStatistics:
 
 
 class LruCache(Generic[Key, Held]):
-    """LRU cache with a memory budget; thread-safe, and empty after a fork.
+    """LRU cache with a budget of memory, or of entries if each is put with size 1; thread-safe, and empty after a fork.
 
     Parameters
     ----------

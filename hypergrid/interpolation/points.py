@@ -1,4 +1,4 @@
-"""Stations, where values are read, targets, where fields estimate them, and the distances between places."""
+"""Stations with their samples, targets, the fields that estimate them, and the distances between places."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -101,6 +101,11 @@ class Field(ABC):
     @abstractmethod
     def counts(self) -> NDArray[np.int32]:
         """Stations used in each slice, shape (slices,)."""
+
+    @property
+    def counts_are_even(self) -> bool:
+        """Whether every target of a slice uses exactly `counts` stations, as far as that is known beforehand."""
+        return False
 
     @abstractmethod
     def estimate(self, targets: Targets) -> Floats:

@@ -1,4 +1,4 @@
-"""Elevation bands, a time axis crossed with places, and the blocks and lengths of time cells."""
+"""Topologies: a time axis crossed with places; bands of elevation; and the blocks and lengths of time cells."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -46,7 +46,9 @@ class _Attribute(Generic[Content]):
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, root: "Root", owner: type) -> Content:
+    def __get__(self, root: "Root | None", owner: type) -> Content:
+        if root is None:
+            raise AttributeError(f"{owner.__name__}.{self._name} is an attribute of a root, not of its class")
         stored = root.group.attrs
         return self._make(stored.get(self._name, ()) if self._optional else stored[self._name])
 

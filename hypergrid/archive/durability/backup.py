@@ -48,8 +48,7 @@ from hypergrid.archive.disk.folder import (
 )
 from hypergrid.archive.disk.lock import try_lock, wait_for_lock
 from hypergrid.archive.disk.raw_copies import RAW, copy_path, find_content_problem, list_copies
-from hypergrid.archive.disk.retention import BACKING_UP
-from hypergrid.archive.disk.retention import BACKUP_LOCK as _LOCK
+from hypergrid.archive.disk.retention import BACKING_UP, BACKUP_LOCK
 from hypergrid.archive.disk.snapshot_checksums import PENDING, REFERENCE, SPARES, SnapshotChecksums, format_reference
 from hypergrid.archive.disk.storage import BRANCH, STORE, LocalStorage
 from hypergrid.archive.durability.salvage import has_all_chunks, read_ledger
@@ -86,7 +85,7 @@ CLOSED: Final = (
 )
 """Note for restoring a backup without keys of an archive that has keys."""
 _OURS: Final = frozenset(
-    {ARCHIVE_MARKER, LOCK, _LOCK, STORE, CHECKSUMS, SPARES, RAW, _SPOOL, "stream", "staging", "maintained.json"}
+    {ARCHIVE_MARKER, LOCK, BACKUP_LOCK, STORE, CHECKSUMS, SPARES, RAW, _SPOOL, "stream", "staging", "maintained.json"}
 )
 """Content of an archive's folder that a backup includes or that no archive needs."""
 
@@ -573,7 +572,7 @@ def _refuse_target(archive: Archive, target: Path) -> None:
     elif target.exists():
         if not target.is_dir():
             raise CannotBackUp(f"{target} is no folder; nothing was touched; give a new or an empty folder")
-        if any(path.name != _LOCK and not _is_ours(path, target) for path in target.iterdir()):
+        if any(path.name != BACKUP_LOCK and not _is_ours(path, target) for path in target.iterdir()):
             raise CannotBackUp(
                 f"{target} holds something that is no backup; nothing was touched; give a new or an empty folder"
             )
@@ -582,14 +581,14 @@ def _refuse_target(archive: Archive, target: Path) -> None:
 def _is_ours(path: Path, target: Path) -> bool:
     """Return whether a folder is part of a first backup that was killed."""
     is_known = path.name in {STORE, CHECKSUMS, SPARES, RAW, _SPOOL, _NEW_SPOOL, "stream"} or is_state_copy(path.name)
-    return is_known and (target / _LOCK).exists()
+    return is_known and (target / BACKUP_LOCK).exists()
 
 
 @contextmanager
 def _lock_target(target: Path) -> Iterator[None]:
     """Exclude other backups into the same folder."""
     try:
-        with try_lock(target / _LOCK, "another process"):
+        with try_lock(target / BACKUP_LOCK, "another process"):
             yield
     except ArchiveConflict as error:
         raise CannotBackUp(f"another process backs up into {target}; wait until it is done") from error
@@ -601,7 +600,7 @@ def _keep_snapshots(archive: Archive) -> Iterator[icechunk.Repository]:
     repository, name = archive.storage.open(), f"{BACKING_UP}{uuid4().hex[:12]}"
     with ExitStack() as stack:
         try:
-            stack.enter_context(try_lock(archive.path / _LOCK, "another process"))
+            stack.enter_context(try_lock(archive.path / BACKUP_LOCK, "another process"))
         except ArchiveConflict as error:
             raise CannotBackUp(
                 f"{archive.path} is being backed up by another process; wait until it is done"
@@ -708,7 +707,7 @@ def _damage_error(folder: Path, where: Path) -> DamagedArchive:
 def _is_content(path: Path, backup: Path) -> bool:
     top = path.relative_to(backup).parts[0]
     return (
-        top not in (MARKER, spare_path(Path(MARKER)).name, _LOCK, _NEW_SPOOL)
+        top not in (MARKER, spare_path(Path(MARKER)).name, BACKUP_LOCK, _NEW_SPOOL)
         and not is_state_copy(top)
         and not path.name.endswith(_PARTIAL)
     )

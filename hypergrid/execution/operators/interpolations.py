@@ -206,7 +206,7 @@ def make_layer_lookup(node: Perspective, operator: Interpolate) -> Covariate:
 
 def count_stations_used(field: Field, targets: Targets) -> NDArray[np.int64]:
     """Return the stations used, shape (slices, 1), or (slices, targets) if counted by target."""
-    counts = field.counts[:, None] if getattr(field, "counts_are_even", False) else field.counts_at(targets)
+    counts = field.counts[:, None] if field.counts_are_even else field.counts_at(targets)
     return counts.astype(np.int64)
 
 

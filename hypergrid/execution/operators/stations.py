@@ -39,7 +39,7 @@ def aggregate_readings(
     """Aggregate the readings of each series in each time cell.
 
     A reading belongs to the cells that contain the start of its interval (its stamp, for a sample). If intervals of a
-    series overlap, a cell uses those that tile it (`overlapping_intervals.py`); a minimum, a maximum, and a function
+    series overlap, a cell uses those that tile it (`intervals.py`); a minimum, a maximum, and a function
     that chooses a reading use all intervals that lie within the cell, and count those that tile it.
 
     Parameters

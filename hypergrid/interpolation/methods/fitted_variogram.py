@@ -93,8 +93,7 @@ def parse_model(value: object) -> Variogram | VariogramRequest:
         raise NotFound.among(kind="way to fit a variogram", given=by, existing=FIT_BY)
     if nugget_is not in get_args(NuggetIs):
         raise NotFound.among(kind="meaning of a nugget (nugget_is)", given=nugget_is, existing=get_args(NuggetIs))
-    # Refuses an unknown model.
-    MODELS[value["fit"]]
+    NotFound.refuse_unknown("variogram model", [value["fit"]], MODELS)
     return VariogramRequest(value["fit"], by, nugget_is)
 
 

@@ -253,7 +253,7 @@ def make_time_cells(  # noqa: PLR0913 - what the cells are of, and what they are
     Parameters
     ----------
     spec
-        "all", or what `time_specs.py` parses: a duration, `{"length": …, "step": …}` (sliding windows), "month", ….
+        "all", or a specification of time cells: a duration, `{"length": …, "step": …}` (sliding windows), "month", ….
     source
         Time axis of the source.
     whole

@@ -39,6 +39,8 @@ class Segments:
     """
 
     def __init__(self, parent: str | os.PathLike[str] | None, seconds: Callable[[], float] = time.perf_counter) -> None:
+        # The first array that Arrow makes of numpy's loads pandas, which would count as time of the disk.
+        pa.array(np.empty(0))
         self._seconds = seconds
         try:
             self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
@@ -60,8 +62,6 @@ class Segments:
         """Total disk time [s]."""
         self.written = 0
         """Number of segments written so far."""
-        # The first array that Arrow makes of numpy's loads pandas, which would count as time of the disk.
-        pa.array(np.empty(0))
         # Also runs for a join that is dropped without `finish`.
         self._end = weakref.finalize(self, _leave_folder, self.folder, owner, self._is_named)
         _sweep_orphans(self.folder.parent)
