@@ -70,7 +70,7 @@ def bench_session() -> "Iterator[SparkSession]":
     from ingest.spark.session import session, stop  # noqa: PLC0415
 
     before = SparkSession.getActiveSession()
-    running = session(cores=1, app="hypergrid-bench")
+    running = session(cores=1)
     try:
         yield running
     finally:
