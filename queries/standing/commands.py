@@ -186,7 +186,7 @@ def send_test(
         alert = standing.test(name)
         to = [str(target) for target in standing.store.entry(name).definition.to]
     text = f"test alert {alert.number} of {name} is on its way to {', '.join(to)}; a running server sends it"
-    _show_outcome({"number": alert.number, "to": to}, text, as_json=as_json)
+    _show_outcome(lambda: {"number": alert.number, "to": to}, text, as_json=as_json)
 
 
 @standing_app.command("remove")
@@ -197,4 +197,4 @@ def remove(
     with _open_standing(archive, settings) as standing:
         query = standing.show(name)
         standing.remove(name)
-    _show_outcome(query, f"{name} stands no more; its results and alerts stay", as_json=as_json)
+    _show_outcome(lambda: query, f"{name} stands no more; its results and alerts stay", as_json=as_json)
