@@ -4,6 +4,7 @@
 from hypergrid.interpolation.methods.kriging_methods import VARIANCES
 
 # isort: split
+from hypergrid.interpolation.methods.automatic import AUTO
 from hypergrid.interpolation.methods.deterministic_methods import NO_VARIOGRAM
 from hypergrid.interpolation.methods.in_time import TimeMethod, method_in_time, method_over
 from hypergrid.interpolation.methods.registry import METHODS, Method
@@ -14,6 +15,7 @@ from hypergrid.interpolation.variograms.variogram import MODELS, Variogram, pars
 from hypergrid.interpolation.weight_cache import WEIGHTS
 
 __all__ = [
+    "AUTO",
     "METHODS",
     "MODELS",
     "NO_VARIOGRAM",

@@ -1,7 +1,7 @@
 """Stations with their samples, targets, the fields that estimate them, and the distances between places."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -308,3 +308,26 @@ class Samples:
         places, elevation = self.positions_m[stations], self.elevation_m[stations]
         covariates = {name: values[stations] for name, values in self.covariates.items()}
         return Samples(self.values[:, stations], places, elevation, names, self.unit, covariates)
+
+
+def group_masks(present: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.intp]]]:
+    """Yield each distinct mask, shape (stations,), with the indices of its slices.
+
+    Parameters
+    ----------
+    present
+        Which station reports in which slice, shape (slices, stations).
+    """
+    if not present.size:
+        return
+    if (present == present[0]).all():
+        # Most blocks of a surface have only such slices.
+        yield present[0], np.arange(len(present))
+        return
+    packed = np.packbits(present, axis=1)
+    keys = np.ascontiguousarray(packed).view(np.dtype((np.void, packed.shape[1]))).ravel()
+    _, firsts, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    edges = np.flatnonzero(np.diff(inverse[order])) + 1
+    for first, slices in zip(firsts, np.split(order, edges), strict=True):
+        yield present[first], slices

@@ -19,7 +19,7 @@ const WAIT_MS = 400;
 const BEGINNINGS = {
   convert: () => ({ op: "convert", function: "valid_range", params: { low: -40, high: 50 } }),
   aggregate: () => ({ op: "aggregate", function: "mean", time: "1h" }),
-  interpolate: (grid) => ({ op: "interpolate", method: "ordinary_kriging", grid, params: { variogram: "fit" } }),
+  interpolate: (grid) => ({ op: "interpolate", method: "auto", grid }),
   merge: (_, variable) => ({ op: "merge", function: "difference", with: [{ variable, steps: [] }] }),
 };
 

@@ -25,6 +25,7 @@ from hypergrid.execution.operators.pieces import CHUNKS_AT_ONCE, PiecewiseAggreg
 from hypergrid.execution.operators.stations import drop_nonfinite
 from hypergrid.interpolation.kernels.tiled_cholesky import decompose
 from hypergrid.interpolation.local.field import TOGETHER
+from hypergrid.interpolation.methods.automatic import AUTO
 from hypergrid.interpolation.methods.fitted_variogram import VariogramRequest
 from hypergrid.interpolation.solvers.factored import ROWS_PAIRS, SIDES_AT_ONCE
 from hypergrid.interpolation.solvers.field import WORTH_TILES, is_factored
@@ -221,7 +222,7 @@ def solving_operations(stations: int, *, slices: int, sides: int) -> float:
 
 
 def _is_fitted(operator: Interpolate) -> bool:
-    return isinstance(operator.arguments.get("variogram"), VariogramRequest)
+    return operator.method == AUTO or isinstance(operator.arguments.get("variogram"), VariogramRequest)
 
 
 MAX_MEASUREMENTS: Final = 1024

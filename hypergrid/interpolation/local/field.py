@@ -40,8 +40,7 @@ from hypergrid.interpolation.local.neighbourhood import (
     find_morton_order,
     select_targets,
 )
-from hypergrid.interpolation.points import Field, Floats, Targets
-from hypergrid.interpolation.solvers.masks import group_masks
+from hypergrid.interpolation.points import Field, Floats, Targets, group_masks
 from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.weight_cache import ALLOWED_BYTES, WEIGHTS, key_of
 

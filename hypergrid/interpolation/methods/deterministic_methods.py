@@ -21,11 +21,11 @@ from hypergrid.interpolation.points import (
     Stations,
     Targets,
     are_on_sphere,
+    group_masks,
     name_coincident,
     refuse_sphere,
     separations,
 )
-from hypergrid.interpolation.solvers.masks import group_masks
 
 FLAT = 1e-9
 """Ratio of least to greatest singular value below which stations are on one line (or conic)."""

@@ -26,7 +26,7 @@ VARIANCES = ("observable", "noise-free")
 LARGEST_QUADRATURE = 16
 """Points per side of a cell beyond which accuracy no longer improves."""
 
-_COMMON = (
+COMMON = (
     Parameter("variogram", "variogram", "model, psill, range_m and nugget; or fit, or fit_by_slice"),
     Parameter("neighbours", "count", "nearest stations to use; all where absent", required=False),
     Parameter(
@@ -56,7 +56,14 @@ class EmptyField(Field):
         return self.estimate(targets)
 
 
-def _parse(given: Mapping[str, Any]) -> dict[str, Any]:
+def parse_kriging(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the parameters that all kinds of kriging share, and parse the variogram.
+
+    Raises
+    ------
+    InvalidQuery, NotFound
+        A parameter that does not fit.
+    """
     for name, known in (("support", SUPPORTS), ("variance_of", VARIANCES)):
         if given[name] not in known:
             raise NotFound.among(kind=f"{name} of kriging", given=given[name], existing=known)
@@ -77,7 +84,18 @@ def _parse(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "variogram": parse_model(given["variogram"])}
 
 
-def _make_field(label: str, drift: Drift, stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
+def make_kriging_field(label: str, drift: Drift, stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
+    """Build the field of a kind of kriging, from all stations or the nearest.
+
+    Parameters
+    ----------
+    label
+        Name of the method in messages.
+    drift
+        Form of the mean.
+    stations, values, given
+        As for `Method.prepare`; the variogram is a `Variogram`, or a request to fit one.
+    """
     if not stations.count:
         return EmptyField(len(values))
     wanted = given["variogram"]
@@ -92,7 +110,7 @@ def _make_field(label: str, drift: Drift, stations: Stations, values: Floats, gi
             wanted,
             stations,
             left,
-            lambda model, rows: _make_field(label, drift, stations, values[rows], {**given, "variogram": model}),
+            lambda model, rows: make_kriging_field(label, drift, stations, values[rows], {**given, "variogram": model}),
         )
     system, neighbours = KrigingSystem.of(stations, wanted, drift, label=label), given.get("neighbours")
     noise_free = given.get("variance_of") == "noise-free"
@@ -106,7 +124,7 @@ def _make_field(label: str, drift: Drift, stations: Stations, values: Floats, gi
 def _parse_universal(given: Mapping[str, Any]) -> dict[str, Any]:
     if given["degree"] > 2:
         raise InvalidQuery(f"universal_kriging needs 'degree' of 1 or 2; got {given['degree']}")
-    return _parse(given)
+    return parse_kriging(given)
 
 
 def _parse_external(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,7 +133,7 @@ def _parse_external(given: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidQuery(f"external_drift_kriging needs 'degree' of 0, 1 or 2; got {given['degree']:g}")
     if len(set(names)) != len(names):
         raise InvalidQuery(f"external_drift_kriging needs each covariate once; got {', '.join(names)}")
-    return {**_parse(given), "degree": int(given["degree"])}
+    return {**parse_kriging(given), "degree": int(given["degree"])}
 
 
 def _add_method(
@@ -124,14 +142,14 @@ def _add_method(
     parameters: tuple[Parameter, ...],
     drift: Callable[[Mapping[str, Any]], Drift],
     *,
-    parse: Callable[[Mapping[str, Any]], dict[str, Any]] = _parse,
+    parse: Callable[[Mapping[str, Any]], dict[str, Any]] = parse_kriging,
     **more: Any,  # noqa: ANN401 - further members of the row
 ) -> None:
     def prepare(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
-        return _make_field(name, drift(given), stations, values, given)
+        return make_kriging_field(name, drift(given), stations, values, given)
 
     members = {"linear": True, "has_variance": True, "parse": parse, "prepare": prepare, **more}
-    METHODS.add(name, with_trend(Method(name, summary, (*parameters, *_COMMON), **members)))
+    METHODS.add(name, with_trend(Method(name, summary, (*parameters, *COMMON), **members)))
 
 
 _add_method(

@@ -21,9 +21,8 @@ from hypergrid.core.errors import SingularSystem
 from hypergrid.core.pacing import ranges, split_work
 from hypergrid.interpolation.kernels.covariance import FEW_COLUMNS, WORTH_COMPILED
 from hypergrid.interpolation.kernels.tiled_cholesky import TILE, decompose, multiply, solve
-from hypergrid.interpolation.points import Field, Floats, Targets
+from hypergrid.interpolation.points import Field, Floats, Targets, group_masks
 from hypergrid.interpolation.solvers.factored import FactoredSystem
-from hypergrid.interpolation.solvers.masks import group_masks
 from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
 

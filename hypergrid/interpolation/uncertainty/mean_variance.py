@@ -31,8 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.interpolation.points import Floats
-from hypergrid.interpolation.solvers.masks import group_masks
+from hypergrid.interpolation.points import Floats, group_masks
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ import scipy  # submodules load on first use: most queries need none
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.interpolation.points import Floats
-from hypergrid.interpolation.solvers.masks import group_masks
+from hypergrid.interpolation.points import Floats, group_masks
 from hypergrid.interpolation.uncertainty.mean_variance import INDEPENDENT, Correlation
 
 MIN_PAIRS = 30

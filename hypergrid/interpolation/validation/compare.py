@@ -16,6 +16,7 @@ Candidates = Mapping[str, tuple[str, Mapping[str, object]]]
 """Maps each candidate's label to its method and parameters."""
 
 QUICK: Candidates = {
+    "auto": ("auto", {}),
     "nearest": ("nearest", {}),
     "inverse distance": ("inverse_distance", {}),
     "inverse distance, power 3": ("inverse_distance", {"power": 3.0}),

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.lazy_libraries import pd, xr
 from hypergrid.core.parameters import bind
+from hypergrid.interpolation.methods.automatic import AUTO
 from hypergrid.interpolation.methods.detrended import keeps_variance
 from hypergrid.interpolation.methods.registry import METHODS
-from hypergrid.interpolation.points import Floats, Samples, Stations, Targets
+from hypergrid.interpolation.points import Floats, Samples, Stations, Targets, group_masks
 from hypergrid.interpolation.solvers.field import KrigingField
-from hypergrid.interpolation.solvers.masks import group_masks
 from hypergrid.interpolation.solvers.system import invert
 from hypergrid.interpolation.solvers.trend import trend_of
 from hypergrid.interpolation.variograms.variogram import Variogram
@@ -168,7 +168,7 @@ def has_closed_form(method: str, given: Mapping[str, Any], stations: int) -> boo
     return (
         METHODS[method].has_variance
         and plain
-        and isinstance(model, Variogram)
+        and (method == AUTO or isinstance(model, Variogram))
         and (neighbours is None or neighbours >= stations)
     )
 
@@ -231,7 +231,9 @@ def leave_out_in_closed_form(
     estimate, variance = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
     if not stations.count:
         return estimate, variance
-    field = METHODS[method].prepare(stations, values, given)
+    # Large networks would take neighbours by themselves.
+    of_all = {"neighbours": stations.count} if method == AUTO else {}
+    field = METHODS[method].prepare(stations, values, {**given, **of_all})
     if not isinstance(field, KrigingField):
         raise TypeError(f"{method} has a closed form of leaving out, but no field of all stations")
     matrix, drift = field.system.matrix(), field.system.drift

@@ -11,7 +11,7 @@ from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.core.parameters import bind
 from hypergrid.core.times import SECOND_NS, Window, format_duration, format_instant, parse_duration, parse_instant
 from hypergrid.core.units import parse_number
-from hypergrid.interpolation import Variogram, method_in_time
+from hypergrid.interpolation import AUTO, Variogram, method_in_time
 from hypergrid.interpolation.methods.detrended import refuse_variance
 from hypergrid.interpolation.methods.station_selection import PARAMETERS as SELECTION
 from hypergrid.interpolation.methods.station_selection import parse_selection
@@ -512,6 +512,11 @@ def _interpolation(
         )
     reach = measure_grid_distance(stations, grid, parameters)
     source = node.bases[0].source
+    if step.name == AUTO:
+        # Two stations at one mast are common, and no reason to refuse a map.
+        parameters.setdefault("coincident", "merge")
+        if _knows_elevation(source, grid):
+            parameters["drift"] = (ELEVATION,)
     names = row.covariates(parameters)
     if cells.z is not None:
         names = list_layers_on_levels(step.name, names, stations, source)
@@ -537,6 +542,15 @@ def _interpolation(
         if cells.z is None or name != ELEVATION:
             _refuse_elsewhere(name, layer, grid)
     return operator, cells
+
+
+def _knows_elevation(source: Source, cells: Grid) -> bool:
+    """Return whether the source has a layer of elevation that covers all cells of a grid."""
+    try:
+        layer = source.layer(ELEVATION)
+    except NotFound:
+        return False
+    return layer.system == cells.system and bool(np.isfinite(layer.sample(cells.centres(np.arange(cells.count)))).all())
 
 
 def _refuse_far(cells: Grid, stations: SeriesAxis, operator: Interpolate, reach: GridDistance) -> None:

@@ -83,7 +83,7 @@ class Fluent(ABC):
 
     def interpolate(
         self,
-        method: str,
+        method: str = "auto",
         *others: Self,
         grid: Grid | Points | Mapping[str, Any] | None = None,
         time: object = None,
@@ -94,7 +94,8 @@ class Fluent(ABC):
         Parameters
         ----------
         method
-            Name of a method: over space with a grid, over time ("nearest", "linear", "spline") with `time`. "recipe"
+            Name of a method: over space with a grid, over time ("nearest", "linear", "spline") with `time`. "auto"
+            chooses drift and variogram by the stations themselves, and says in the result what and why. "recipe"
             selects the recommended steps for the variable (`perspective/build/recipes.py`), shown by `explain()`.
         others
             For a recipe of two variables, the aligned query of the other one; default: from the archive.

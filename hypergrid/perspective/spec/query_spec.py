@@ -10,7 +10,7 @@ import numpy as np
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.flags import ACCEPTED_BY_DEFAULT, MEANINGS
 from hypergrid.core.times import format_instant, parse_instant
-from hypergrid.interpolation import Variogram, method_over
+from hypergrid.interpolation import AUTO, Variogram, method_over
 from hypergrid.perspective.functions.aggregates import AGGREGATES
 from hypergrid.perspective.functions.rows import CONVERTS, MERGES
 
@@ -220,6 +220,8 @@ class _Reader:
             raise NotFound.among(kind=f"operator of {self.where}", given=op, existing=_STEP_KEYS)
         key = "method" if op == "interpolate" else "function"
         required = {"op", key} | ({"with"} if op == "merge" else set())
+        if op == "interpolate" and isinstance(value, Mapping) and "time" not in value:
+            value = {"method": AUTO, **value}
         document = self.read_mapping(value, _STEP_KEYS[op], required)
         params = _Reader(f"params of {self.where}").read_any_mapping(document.get("params"))
         cells: Mapping[str, Any] = {name: document[name] for name in CELL_KEYS if name in document}

@@ -9,8 +9,7 @@ from pykrige.ok import OrdinaryKriging
 
 from hypergrid.core.errors import InvalidQuery, InvalidUnit, NotFound, SingularSystem
 from hypergrid.interpolation import METHODS, MODELS, Field, Variogram, parse_variogram, variogram
-from hypergrid.interpolation.points import Stations, Targets
-from hypergrid.interpolation.solvers.masks import group_masks
+from hypergrid.interpolation.points import Stations, Targets, group_masks
 from tests.support.kriging_oracle import estimate
 
 Floats = NDArray[np.float64]

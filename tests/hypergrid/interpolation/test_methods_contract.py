@@ -102,7 +102,8 @@ def test_blocks_of_points_give_what_all_at_once_give(method: str, params: dict[s
     np.testing.assert_allclose(np.concatenate(parts, axis=1), field.estimate(to(points)), rtol=1e-9)
 
 
-@every
+# The method auto learns from all slices together.
+@pytest.mark.parametrize(("method", "params"), [case[:2] for case in CASES if case[0] != "auto"])
 def test_slices_do_not_touch_each_other(method: str, params: dict[str, Any]) -> None:
     places, values, points = network()
     whole = prepare(method, params, places, values).estimate(to(points))
