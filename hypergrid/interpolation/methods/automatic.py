@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.core.blas import one_thread
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.pacing import give_way
 from hypergrid.interpolation.methods.fitted_variogram import (
@@ -21,8 +22,8 @@ from hypergrid.interpolation.methods.fitted_variogram import (
     describe_model,
 )
 from hypergrid.interpolation.methods.kriging_methods import COMMON, EmptyField, make_kriging_field, parse_kriging
-from hypergrid.interpolation.methods.registry import METHODS, Field, Method
-from hypergrid.interpolation.points import Floats, Stations, are_on_sphere, group_masks, separations
+from hypergrid.interpolation.methods.registry import METHODS, Method
+from hypergrid.interpolation.points import Field, Floats, Stations, are_on_sphere, group_masks, separations
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.variograms.likelihood import LikelihoodFit, fit_by_likelihood
 from hypergrid.interpolation.variograms.variogram import Variogram
@@ -83,7 +84,10 @@ def choose_drift(stations: Stations, values: Floats, covariates: tuple[str, ...]
     """
     drawn = _draw(stations.count, values)
     stations, values = stations.take_stations(drawn[1]), values[np.ix_(*drawn)]
-    candidates = [_judge(label, drift, stations, values) for label, drift in _list_drifts(stations, covariates).items()]
+    drifts = _list_drifts(stations, covariates)
+    # Hundreds of small products, between which threads of BLAS would spin.
+    with one_thread():
+        candidates = [_judge(label, drift, stations, values) for label, drift in drifts.items()]
     scores = np.array([np.nanmean(candidate.squares) for candidate in candidates])
     best = candidates[int(scores.argmin())]
     for candidate in candidates:
@@ -224,7 +228,7 @@ def _prepare(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Fi
 
         return build_fitted(VariogramRequest(), stations, values, build)
     field = make_kriging_field(AUTO, choice.drift, stations, values, {**plain, "variogram": choice.variogram})
-    field.notes = choice.notes  # type: ignore[attr-defined]
+    field.notes = choice.notes
     return field
 
 

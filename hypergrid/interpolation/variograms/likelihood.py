@@ -187,7 +187,7 @@ def _log_likelihood(spectra: list[_Spectrum], nugget_share: float) -> float:
         count += spectrum.slices * len(shares)
         logarithms += spectrum.slices * float(np.log(shares).sum())
         squares += spectrum.slices * float((spectrum.scaled / shares).sum())
-    return -0.5 * (count * np.log(squares / count) + logarithms)
+    return float(-0.5 * (count * np.log(squares / count) + logarithms))
 
 
 def _sill(spectra: list[_Spectrum], nugget_share: float) -> float:
