@@ -1,0 +1,105 @@
+"""The method "auto" in queries: the default, with layers, masts with two stations, levels of notes, and JSON."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import hypergrid as hg
+from hypergrid.core.errors import InvalidQuery
+from tests.conftest import SampleArchive
+
+GRID = hg.grid(x=(0, 10_000), y=(0, 10_000), step=500.0)
+
+
+def readings(*, stations: int = 20, slices: int = 6, seed: int = 0) -> xr.DataArray:
+    """Hourly air temperatures that fall with elevation, at stations in a square of 10 km; the last two share a mast."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.uniform(0, 10_000, (2, stations))
+    x[-1], y[-1] = x[-2], y[-2]
+    elevation = height_m(x, y)
+    values = 20 - 0.0065 * elevation + np.sin(np.arange(slices))[:, None] + 0.05 * rng.normal(size=(slices, stations))
+    coords = {
+        "time": pd.date_range("2024-01-01", periods=slices, freq="1h"),
+        "station": [f"s{i}" for i in range(stations)],
+        "x": ("station", x), "y": ("station", y), "elevation": ("station", elevation),
+    }  # fmt: skip
+    return xr.DataArray(values, coords, ("time", "station"), "air_temperature", {"units": "degC"})
+
+
+def height_m(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.asarray(1000 + 800 * np.sin(x / 900) * np.cos(y / 1300))
+
+
+def terrain(*, reaches: float = 11_000.0) -> xr.DataArray:
+    x = np.arange(-1000.0, reaches, 100.0)
+    y = np.arange(-1000.0, 11_000.0, 100.0)
+    return xr.DataArray(height_m(x, y[:, None]), {"y": y, "x": x}, ("y", "x"), attrs={"units": "m"})
+
+
+def truth() -> np.ndarray:
+    centres = np.arange(250.0, 10_000, 500.0)
+    return 20 - 0.0065 * height_m(centres, centres[:, None])
+
+
+def error(dataset: xr.Dataset) -> float:
+    mean = dataset["value"].mean("time").to_numpy() - np.sin(np.arange(6)).mean()
+    return float(np.sqrt(np.mean((mean - truth()) ** 2)))
+
+
+def test_elevation_is_used_where_a_layer_covers_the_grid() -> None:
+    with_layer = hg.base(readings(), layers={"elevation": terrain()}).interpolate(grid=GRID).compute()
+    without = hg.base(readings()).interpolate(grid=GRID).compute()
+    assert "auto chose kriging with a trend of elevation" in with_layer.attrs["comment"]
+    assert "elevation" not in without.attrs["comment"].split("variogram by likelihood")[0]
+    assert error(with_layer) < 0.2 < 2.0 < error(without)
+    # A layer that ends within the grid would leave cells without a value.
+    part = hg.base(readings(), layers={"elevation": terrain(reaches=5_000.0)}).interpolate(grid=GRID).compute()
+    assert np.isfinite(part["value"]).all()
+    assert part["value"].equals(without["value"])
+
+
+def test_two_stations_at_one_mast_are_one() -> None:
+    dataset = hg.base(readings()).interpolate(grid=GRID).compute()
+    assert "stations in one place are one, of their mean: s18 and s19" in dataset.attrs["comment"]
+
+
+def test_a_step_without_a_method_is_auto() -> None:
+    base = hg.base(readings())
+    plain, named = base.interpolate(grid=GRID), base.interpolate("auto", grid=GRID)
+    assert plain.token == named.token
+    assert plain.to_json()["steps"] == named.to_json()["steps"]
+    assert plain.to_json()["steps"][0]["method"] == "auto"
+    with pytest.raises(InvalidQuery, match="either a grid|needs a grid"):
+        base.interpolate()
+
+
+def test_intervals_and_means_come_with_it() -> None:
+    surface = hg.base(readings(), layers={"elevation": terrain()}).interpolate(grid=GRID)
+    mean = surface.aggregate("mean", time="all", x="all", y="all").with_variance(correlation_time="0s").compute()
+    assert np.isfinite(mean["variance"]).all()
+    exact = 20 - 0.0065 * height_m(np.arange(50.0, 10_000, 100.0), np.arange(50.0, 10_000, 100.0)[:, None]).mean()
+    difference = float(mean["value"].squeeze()) - np.sin(np.arange(6)).mean() - exact
+    assert abs(difference) < 4 * float(np.sqrt(mean["variance"].squeeze()))
+
+
+def test_any_block_is_part_of_the_whole() -> None:
+    surface = hg.base(readings()).interpolate(grid=GRID)
+    whole = surface.compute()
+    boxed = surface.compute(strategy="bottom_up", allowed_bytes=3_000_000)
+    np.testing.assert_allclose(boxed["value"], whole["value"], rtol=1e-9)
+    part = surface.clip(x=(2_000, 4_000)).compute()
+    np.testing.assert_allclose(part["value"], whole["value"].sel(x=slice(2_000, 4_000)), rtol=1e-9)
+
+
+def test_json_needs_no_method(sample_archive: SampleArchive) -> None:
+    archive = hg.open(sample_archive.path)
+    document = json.loads((sample_archive.queries / "q1.json").read_text())
+    for step in document["steps"]:
+        if step["op"] == "interpolate":
+            del step["method"], step["params"]
+    answer = archive.query(document).compute()
+    assert "auto chose" in answer.attrs["comment"]
+    assert hg.again(answer, archive).confirmed
