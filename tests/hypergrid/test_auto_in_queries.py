@@ -1,7 +1,5 @@
 """The method "auto" in queries: the default, with layers, masts with two stations, levels of notes, and JSON."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +7,7 @@ import xarray as xr
 
 import hypergrid as hg
 from hypergrid.core.errors import InvalidQuery
-from tests.conftest import SampleArchive
+from tests.bench.hypergrid_cases import Sizes, sample
 
 GRID = hg.grid(x=(0, 10_000), y=(0, 10_000), step=500.0)
 
@@ -94,12 +92,13 @@ def test_any_block_is_part_of_the_whole() -> None:
     np.testing.assert_allclose(part["value"], whole["value"].sel(x=slice(2_000, 4_000)), rtol=1e-9)
 
 
-def test_json_needs_no_method(sample_archive: SampleArchive) -> None:
-    archive = hg.open(sample_archive.path)
-    document = json.loads((sample_archive.queries / "q1.json").read_text())
-    for step in document["steps"]:
-        if step["op"] == "interpolate":
-            del step["method"], step["params"]
-    answer = archive.query(document).compute()
-    assert "auto chose" in answer.attrs["comment"]
-    assert hg.again(answer, archive).confirmed
+def test_json_needs_no_method_and_the_answer_can_be_had_again() -> None:
+    with sample(Sizes(start="2007-10-01", days=1), lambda *_: None) as made:
+        archive = hg.open(made.archive)
+        document = made.query("q1")
+        for step in document["steps"]:
+            if step["op"] == "interpolate":
+                del step["method"], step["params"]
+        answer = archive.query(document).compute()
+        assert "auto chose" in answer.attrs["comment"]
+        assert hg.again(answer, archive).confirmed

@@ -30,9 +30,9 @@ from hypergrid.interpolation.variograms.variogram import Variogram
 from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
 
 AUTO: Final = "auto"
-MOST_STUDIED: Final = 250
+MOST_STUDIED: Final = 150
 """Maximum stations of which the choice is made; of more, a random sample."""
-MOST_SLICES: Final = 200
+MOST_SLICES: Final = 60
 """Maximum slices of which the choice is made; of more, a sample at even distances."""
 # A set of some 40 stations screens those behind it; solving all would take time with the cube of their number.
 MOST_IN_ONE_SYSTEM: Final = 400

@@ -43,6 +43,8 @@ ROUNDING: Final = 1e-12
 """Relative size below which a difference is rounding."""
 MOST_MASKS: Final = 12
 """Maximum sets of reporting stations that enter a fit, those with most values."""
+MASK_WORK: Final = 7e6
+"""Maximum of the sets times their stations cubed: beyond it, fewer sets enter."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ def fit_by_likelihood(positions_m: Floats, columns: Floats, values: Floats) -> L
     """
     sets = [(mask, values[np.ix_(slices, np.flatnonzero(mask))]) for mask, slices in group_masks(np.isfinite(values))]
     sets = [(mask, lines) for mask, lines in sets if mask.sum() >= columns.shape[1] + 2]
-    sets = sorted(sets, key=lambda pair: -pair[1].size)[:MOST_MASKS]
+    most = max(1, min(MOST_MASKS, int(MASK_WORK / max(len(positions_m), 1) ** 3)))
+    sets = sorted(sets, key=lambda pair: -pair[1].size)[:most]
     bases = [_null_space(columns[mask]) for mask, _ in sets]
     contrasts = [lines @ basis for (_, lines), basis in zip(sets, bases, strict=True)]
     if not any(_differ(part, lines) for part, (_, lines) in zip(contrasts, sets, strict=True)):
