@@ -94,8 +94,8 @@ def fit_by_likelihood(positions_m: Floats, columns: Floats, values: Floats) -> L
     """
     sets = [(mask, values[np.ix_(slices, np.flatnonzero(mask))]) for mask, slices in group_masks(np.isfinite(values))]
     sets = [(mask, lines) for mask, lines in sets if mask.sum() >= columns.shape[1] + 2]
-    most = max(1, min(MOST_MASKS, int(MASK_WORK / max(len(positions_m), 1) ** 3)))
-    sets = sorted(sets, key=lambda pair: -pair[1].size)[:most]
+    count = max(1, min(MOST_MASKS, int(MASK_WORK / max(len(positions_m), 1) ** 3)))
+    sets = sorted(sets, key=lambda pair: -pair[1].size)[:count]
     bases = [_null_space(columns[mask]) for mask, _ in sets]
     contrasts = [lines @ basis for (_, lines), basis in zip(sets, bases, strict=True)]
     if not any(_differ(part, lines) for part, (_, lines) in zip(contrasts, sets, strict=True)):
