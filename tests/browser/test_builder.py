@@ -58,6 +58,8 @@ def test_a_question_is_built_by_mouse_and_answered(opened: Page) -> None:
         opened.get_by_role("button", name="Add step").click()
     steps = opened.locator("#steps > li")
     steps.nth(1).get_by_label("Over time").fill("10min")
+    assert written(opened)["steps"][2]["method"] == "auto"
+    opened.locator("#step-2-function").select_option("ordinary_kriging")
     steps.nth(2).get_by_label("variogram").select_option("exponential")
     steps.nth(2).get_by_label("Partial sill").fill("1.2")
     steps.nth(2).get_by_label("Range [m]").fill("250")
