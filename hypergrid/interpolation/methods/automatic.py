@@ -19,7 +19,6 @@ from hypergrid.interpolation.methods.fitted_variogram import (
     MAX_KEYED_BYTES,
     VariogramRequest,
     build_fitted,
-    describe_model,
 )
 from hypergrid.interpolation.methods.kriging_methods import COMMON, EmptyField, make_kriging_field, parse_kriging
 from hypergrid.interpolation.methods.registry import METHODS, Method
@@ -183,12 +182,22 @@ def _explain(chosen: _Candidate, candidates: list[_Candidate], stations: Station
     reasons.insert(
         0, f"auto chose {label}: the root mean square error of {stations.count} stations left out is {scores}"
     )
-    reasons.append(f"variogram by likelihood: {describe_model(variogram)}")
+    reasons.append(f"variogram by likelihood: {_describe(variogram)}")
     if chosen.fit.widening > NOTABLE_WIDENING:
         reasons.append(
             f"variances are enlarged {chosen.fit.widening:.2g} times, as few values tell how large the sill is"
         )
     return Choice(chosen.drift, variogram, tuple(reasons))
+
+
+def _describe(variogram: Variogram) -> str:
+    """Describe an average of variograms by its sill and the mean of its ranges."""
+    terms = [term for term in variogram.structures if term.psill > 0]
+    text = f"nugget {variogram.nugget:.3g}, sill {variogram.sill:.3g}"
+    if not terms:
+        return text
+    logarithms, weights = np.log([term.range_m for term in terms]), [term.psill for term in terms]
+    return f"{text}, range {np.exp(np.average(logarithms, weights=weights)):,.0f} m (an average of {len(terms)} terms)"
 
 
 def _leave_out_of_weights(weights: Floats, values: Floats) -> Floats:

@@ -145,7 +145,7 @@ def _fit(wanted: VariogramRequest, stations: Stations, values: Floats) -> Resolv
         return ResolvedVariogram(resolved_model, (note,), is_assumed=True)
     resolved_model = replace(fit.variogram, nugget_is=wanted.nugget_is)
     notes = (
-        f"variogram fitted to {len(values)} slices of {stations.count} stations: {describe_model(resolved_model)}",
+        f"variogram fitted to {len(values)} slices of {stations.count} stations: {_describe_model(resolved_model)}",
     )
     reporting_slices = int(np.isfinite(values).any(axis=1).sum())
     narrow = (NARROW,) if wanted.by == "slice" or reporting_slices < MIN_SLICES else ()
@@ -168,7 +168,7 @@ def _make_fallback(stations: Stations, values: Floats) -> Variogram:
     return Variogram("exponential", sill or 1.0, extent / 3.0 or 1.0)
 
 
-def describe_model(model: Variogram) -> str:
+def _describe_model(model: Variogram) -> str:
     shape = f"{model.model} psill {model.psill:.4g} range {model.range_m:.4g} m nugget {model.nugget:.4g}"
     return shape + "".join(
         f" + {term.model} psill {term.psill:.4g} range {term.range_m:.4g} m" for term in model.nested
