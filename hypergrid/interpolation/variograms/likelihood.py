@@ -52,8 +52,6 @@ class LikelihoodFit:
     """Variogram averaged over its posterior density, and what it rests on."""
 
     variogram: Variogram
-    nugget_share: float
-    """Share of the nugget in the sill; 1 if no structure was found."""
     independent_slices: float
     """Slices that would tell as much if they were independent of each other; at least 1."""
     widening: float
@@ -131,7 +129,7 @@ def fit_by_likelihood(positions_m: Floats, columns: Floats, values: Floats) -> L
     freedom = independent * float(np.mean([basis.shape[1] for basis in bases]))
     widening = float((scipy.stats.t.ppf(0.975, freedom) / scipy.stats.norm.ppf(0.975)) ** 2)
     variogram = _join_terms(candidates, psill * widening, nugget * widening)
-    return LikelihoodFit(variogram, nugget / float(psill.sum() + nugget), independent, widening)
+    return LikelihoodFit(variogram, independent, widening)
 
 
 def _join_terms(candidates: list[tuple[str, float | None, float]], psill: Floats, nugget: float) -> Variogram:
