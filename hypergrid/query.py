@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any, Self
 
@@ -62,6 +62,11 @@ class Query(Fluent):
 
     def surface(self) -> Surface:
         """Build the chain of perspectives; raises every error that can be detected before computing."""
+        return self._surface
+
+    @cached_property
+    def _surface(self) -> Surface:
+        # A server plans, identifies and runs a query: three uses of what takes a third of the time of a small one.
         return build(self.question, self.lookup, self.lookup.known)
 
     @property
@@ -279,8 +284,10 @@ def base(array: object, *, layers: Mapping[str, object] | None = None) -> Query:
 class OpenArchive:
     """An archive at one snapshot, ready for queries."""
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: Archive, _newest: list[OpenArchive] | None = None) -> None:
         self._archive = archive
+        # Shared by all that `latest` returned: one entry, so that those in between are not kept.
+        self._newest = [] if _newest is None else _newest
 
     def __repr__(self) -> str:
         held = f"{len(self.stations)} stations, {len(self.variables)} variables ({', '.join(self.variables)})"
@@ -343,9 +350,18 @@ class OpenArchive:
         self._archive.cite()
 
     def latest(self) -> OpenArchive:
-        """Return the archive at its newest snapshot; itself if nothing was committed since."""
-        newest = self._archive.latest()
-        return self if newest is self._archive else OpenArchive(newest)
+        """Return the archive at its newest snapshot; itself if nothing was committed since.
+
+        The same object until the next commit, with what was read of that snapshot.
+        """
+        known = self._newest[0] if self._newest else self
+        newest = known.store.latest()
+        if newest is known.store:
+            return known
+        # Another thread may open it as well, which costs time but is correct.
+        opened = OpenArchive(newest, self._newest)
+        self._newest[:] = [opened]
+        return opened
 
     def __getitem__(self, variable: str) -> Query:
         """Build a query of a variable.

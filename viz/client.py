@@ -135,6 +135,11 @@ class Client:
         """The saved queries by name."""
         return {name: self.query(document) for name, document in self.get("saved").json().items()}
 
+    def suggest(self, variable: str | None = None) -> "RemoteQuery":
+        """Build a first query of a variable as `hypergrid.suggest` does; default: a variable that varies."""
+        params = {} if variable is None else {"variable": variable}
+        return self.query(self.get("suggestion", params=params).json()["query"])
+
     def query(self, document: Mapping[str, Any]) -> "RemoteQuery":
         """Parse a query from its JSON form."""
         return RemoteQuery(question_from_json(document), self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import math
 import sys
 import time
@@ -18,6 +19,7 @@ import typer
 import station_data as sample_network
 from hypergrid.analysis.geostatistics import compare_methods as compare
 from hypergrid.analysis.reproduce import again as compute_again
+from hypergrid.analysis.suggestion import suggest_document
 from hypergrid.cli.archive_commands import COMMANDS, layers_app
 from hypergrid.cli.console import (
     Footnotes,
@@ -30,7 +32,6 @@ from hypergrid.cli.console import (
     show_rows,
     show_stages,
     show_table,
-    split_notes,
 )
 from hypergrid.cli.options import FAILED, ArchiveOption, ArchivePlaceOption, JsonOption, SnapshotOption
 from hypergrid.core.errors import (
@@ -42,6 +43,7 @@ from hypergrid.core.errors import (
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.settings import Settings, read_settings
 from hypergrid.core.times import SECOND_NS, format_instant
+from hypergrid.execution import split_notes
 from hypergrid.formats.cf_timeseries import Box, read_timeseries
 from hypergrid.formats.results import check_path, write
 from hypergrid.interpolation import Comparison, Score
@@ -218,6 +220,27 @@ def query(
         show_json(summary)
     else:
         show_message(f"{out}: {summary['cells']:,} cells, {summary['missing']:,} missing, {summary['seconds']} s")
+
+
+@app.command()
+def suggest(
+    archive: Annotated[Path, typer.Argument(help="Folder of the archive.")],
+    variable: Annotated[str | None, typer.Argument(help="Its variable; absent: one that varies.")] = None,
+    *,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File for the query; absent: standard output.")
+    ] = None,
+) -> None:
+    """Write a first query of an archive: a map of the newest day that has readings."""
+    suggestion = suggest_document(open_archive(archive), variable)
+    for note in suggestion.notes:
+        show_message(note)
+    text = json.dumps(suggestion.query, indent=2, ensure_ascii=False)
+    if out is None:
+        print(escape_invisible(text))
+        return
+    out.write_text(f"{text}\n", "utf-8")
+    show_message(f"wrote {out}; answer it with: hypergrid query {out} --archive {archive} -o map.png")
 
 
 def _cite_snapshots(asked: Query) -> bool:

@@ -115,17 +115,6 @@ def show_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[object
         show_table(title, columns, rows)
 
 
-def split_notes(comment: str) -> list[str]:
-    """Split the comment of a result into notes at semicolons outside parentheses."""
-    notes, depth, start = [], 0, 0
-    for index, letter in enumerate(comment):
-        depth += (letter == "(") - (letter == ")")
-        if depth <= 0 and comment.startswith("; ", index):
-            notes.append(comment[start:index])
-            start = index + 2
-    return [note for note in (*notes, comment[start:]) if note]
-
-
 def _format_cell(cell: object) -> str:
     if isinstance(cell, bool) or cell is None:
         return {True: "yes", False: "no"}.get(cell, "") if cell is not None else ""

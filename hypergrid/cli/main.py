@@ -47,6 +47,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "serve": "Serve the web API and the page, and run the standing queries, until Ctrl-C.",
     "stations": "List the stations.",
     "variables": "List the variables with their units and how much of each there is.",
+    "suggest": "Write a first query of an archive: a map of the newest day that has readings.",
     "query": "Answer a query into a file, or check that a result can be computed again.",
     "explain": "Say how a query would be computed: the chain, the rewriting, the plan with its bytes.",
     "functions": "List the functions and methods that a query may name.",

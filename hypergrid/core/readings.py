@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,13 +85,27 @@ class Readings:
     requested."""
 
     def __post_init__(self) -> None:
-        columns = (self.index, self.time_ns, self.value, self.flag, self.arrival_ns)
-        sizes = {len(column) for column in columns} | ({len(self.tests)} if self.tests is not None else set())
+        sizes = {len(column) for column in self._columns}
         if len(sizes) != 1:
             raise ValueError(f"readings need columns of one length; got lengths {sorted(sizes)}")
 
     def __len__(self) -> int:
         return len(self.index)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the columns [bytes]."""
+        return sum(column.nbytes for column in self._columns)
+
+    def freeze(self) -> None:
+        """Make the columns read-only."""
+        for column in self._columns:
+            column.setflags(write=False)
+
+    @property
+    def _columns(self) -> tuple[NDArray[Any], ...]:
+        tests = () if self.tests is None else (self.tests,)
+        return self.index, self.time_ns, self.value, self.flag, self.arrival_ns, *tests
 
     def take_rows(self, rows: NDArray[np.bool_] | NDArray[np.intp] | slice) -> "Readings":
         return replace(

@@ -4,7 +4,7 @@ from hypergrid.execution.orders.orders import ORDERS
 from hypergrid.execution.orders.walk import WalkSettings
 from hypergrid.execution.planning.explain import explain
 from hypergrid.execution.planning.plan import Plan, Strategy, StrategyOption, free_bytes, make_plan
-from hypergrid.execution.results.dataset import to_dataset
+from hypergrid.execution.results.dataset import split_notes, to_dataset
 from hypergrid.execution.results.zarr_sink import INCOMPLETE, ZarrOutcome, check_store, make_streamed_plan, start_store
 from hypergrid.execution.running.progressive import ProgressivePicture, refine
 from hypergrid.execution.running.run import Frame, Outcome, Part, RunProgress, run, simulate
@@ -30,6 +30,7 @@ __all__ = [
     "refine",
     "run",
     "simulate",
+    "split_notes",
     "start_store",
     "to_dataset",
 ]  # fmt: skip

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from hypergrid.core.flags import MEANINGS, NOT_EVALUATED
 from hypergrid.core.readings import Statistic
+from hypergrid.core.times import SECOND_NS
 from ingest.formats import timestamps
 from ingest.formats.base import FORMATS, VALUE, DocumentFormat, Layout, Parsed, ReadOptions, TextForm, Unreadable
 from ingest.formats.csv_lines import Lines, gather, labels, name_rows, numbers
@@ -257,9 +258,12 @@ def _times(
         try:
             whole = column.cast(plain)
         except pa.ArrowInvalid:
-            # Outside the range of nanoseconds.
-            seconds = np.asarray(column.cast(pa.timestamp("s")).cast(pa.int64()).fill_null(0).to_numpy(), np.int64)
-            return timestamps.from_epoch(seconds, name, lines)
+            # Some lie outside the range of nanoseconds.
+            coarse = column.cast(pa.timestamp("s", getattr(kind, "tz", None)), safe=False)
+            seconds = np.asarray(coarse.cast(pa.int64()).fill_null(0).to_numpy(), np.int64)
+            outside = (seconds < timestamps.EARLIEST_NS // SECOND_NS) | (seconds >= timestamps.LATEST_NS // SECOND_NS)
+            lines.refuse(outside, name, timestamps.OUT_OF_RANGE)
+            whole = pc.if_else(pa.array(~outside), column, pa.scalar(None, column.type)).cast(plain)
         time_ns = np.asarray(whole.cast(pa.int64()).fill_null(0).to_numpy(), np.int64)
         if getattr(kind, "tz", None) is None:
             time_ns = timestamps.localise(time_ns, options, lines, group)

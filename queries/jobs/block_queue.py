@@ -208,7 +208,8 @@ class BlockQueue:
             # Only small work overtakes, so only it needs a timeout.
             if not turn.condition.wait(OVERDUE_S if turn.is_small else None):
                 self._overtake(turn)
-        if not turn.granted:
+        # Work that was stopped may have been granted a turn before its thread woke.
+        if turn.stop.is_set() or not turn.granted:
             raise _cancelled_error()
 
     def _leave(self, turn: Turn) -> None:

@@ -174,7 +174,7 @@ class Outline:
     projected_s: float
     """Projected duration [s], from measured costs if there are any, else from tabulated ones."""
     explanation: str
-    """The plan in words, as from `explain`."""
+    """The plan of the run in words."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +199,8 @@ class Job:
     error: Exception | None = None
     value_range: tuple[float, float] | None = None
     """Minimum and maximum of the finished surface [its unit]; None until done, or if every cell is missing."""
+    notes: tuple[str, ...] = ()
+    """Notes on the finished surface, those of its attribute `comment`."""
     kept: bool = False
     """Whether the finished result is still available."""
     passing: bool = False
@@ -305,6 +307,7 @@ class QueryRun:
     progress: JobProgress = JobProgress()
     error: Exception | None = None
     value_range: tuple[float, float] | None = None
+    notes: tuple[str, ...] = ()
     refinement: Refinement | None = None
     """Latest refinement of a running query, whose arrays are still being filled."""
     changes: int = _FIRST_ID
@@ -336,6 +339,7 @@ class QueryRun:
             progress=self.progress,
             error=self.error,
             value_range=self.value_range,
+            notes=self.notes,
             kept=kept and self.state == "done",
         )
 

@@ -21,7 +21,7 @@ from hypergrid.analysis.geostatistics import at_stations
 from hypergrid.core.errors import Cancelled, InvalidQuery
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.times import SECOND_NS
-from hypergrid.execution import Part, Plan, free_bytes
+from hypergrid.execution import Part, Plan, explain, free_bytes, split_notes
 from hypergrid.execution.planning.explain import projected_s
 from hypergrid.query import OpenArchive, Query
 from hypergrid.refinement import Refinement
@@ -487,7 +487,7 @@ class Runner:
                 self._counts["failed"] += _open(run)
         else:
             with self._lock:
-                run.value_range = spread
+                run.value_range, run.notes = spread, tuple(split_notes(dataset.attrs.get("comment", "")))
                 (self._passing if run.passing else self._result_cache).put(run.id, dataset)
                 run.end("done", self._clock())
                 self._counts["done"] += _open(run)
@@ -562,7 +562,7 @@ class Runner:
 
 def _outline(query: Query, plan: Plan) -> Outline:
     layout = layout_of(plan.surface.topology, variable=query.question.variable, units=plan.surface.unit)
-    return Outline(layout, plan.cells, plan.projected_bytes, projected_s(plan), query.explain())
+    return Outline(layout, plan.cells, plan.projected_bytes, projected_s(plan), explain(plan))
 
 
 def _lower_priority() -> None:

@@ -5,12 +5,15 @@ import json
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.analysis.suggestion import Suggestion, adapt, suggest_document
+from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
+from hypergrid.core.lru_cache import LruCache
 from hypergrid.core.parameters import Parameter, make_schema
 from hypergrid.core.readings import Station
 from hypergrid.core.times import format_timestamp
@@ -22,6 +25,8 @@ from hypergrid.perspective.functions.rows import CONVERTS, MERGES
 from hypergrid.query import OpenArchive
 from hypergrid.topology.wkt import Region
 
+SUGGESTIONS: Final = 64
+"""Number of cached suggestions."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -39,6 +44,7 @@ class Catalogue:
     def __init__(self, archive: OpenArchive, *, saved: Path | None = None) -> None:
         self.archive, self._saved = archive, saved
         self._logged: set[str] = set()
+        self._suggestions: LruCache[tuple[str, str | None], Suggestion] = LruCache(SUGGESTIONS)
 
     def variables(self) -> list[dict[str, Any]]:
         held = self.archive.latest().variables
@@ -91,6 +97,30 @@ class Catalogue:
                 self._logged.add(str(entry))
                 _LOG.warning("%s", entry)
         return documents
+
+    def answerable_queries(self) -> dict[str, Mapping[str, Any]]:
+        """Load the saved queries that the newest snapshot can answer."""
+        archive = self.archive.latest()
+        documents = {}
+        for name, document in self.saved_queries().items():
+            with suppress(HyperGridError):
+                archive.query(document).surface()
+                documents[name] = document
+        return documents
+
+    def suggest(self, variable: str | None) -> Suggestion:
+        """Return a first query at the newest snapshot, cached; parameters and errors as of `suggest_document`."""
+        archive = self.archive.latest()
+        key = archive.snapshot, variable
+        suggestion = self._suggestions.peek(key)
+        if suggestion is None:
+            suggestion = suggest_document(archive, variable)
+            self._suggestions.put(key, suggestion, 1)
+        return suggestion
+
+    def adapt(self, document: Mapping[str, Any], variable: str) -> Suggestion:
+        """Carry a query over to another variable at the newest snapshot; errors as of `adapt`."""
+        return adapt(self.archive.latest(), document, variable)
 
     def list_unreadable(self) -> list[InvalidQuery]:
         return [entry for _, entry in self._read_saved() if isinstance(entry, InvalidQuery)]

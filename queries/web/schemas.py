@@ -34,6 +34,7 @@ def job_body(job: Job, root: str = "") -> dict[str, Any]:
     return _describe_job(job) | {
         **_progress(job),
         "value_range": job.value_range,
+        "notes": list(job.notes),
         "kept": job.kept,
         "error": problem_of(job.error, posted=True, is_answer=False) if job.error else None,
         "links": {
@@ -60,6 +61,7 @@ def record_body(noted: JobRecord, root: str = "") -> dict[str, Any]:
         "total": noted.cells,
         "seconds": 0.0,
         "value_range": None,
+        "notes": [],
         "kept": False,
         "error": problem if noted.error else None,
         "links": {"self": url, "events": f"{url}/events"},
@@ -217,7 +219,8 @@ _JOB: Final[Schema] = {
     "fraction": {"type": "number", "minimum": 0, "maximum": 1}, "cells": _COUNT, "total": _COUNT,
     "seconds": {"type": "number", "minimum": 0},
     "value_range": {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "null"}]},
-    "kept": {"type": "boolean"}, "error": {"anyOf": [_ref("Problem"), {"type": "null"}]}, "links": {"type": "object"},
+    "notes": {"type": "array", "items": _TEXT}, "kept": {"type": "boolean"},
+    "error": {"anyOf": [_ref("Problem"), {"type": "null"}]}, "links": {"type": "object"},
 }  # fmt: skip
 _PLAN: Final[Schema] = {
     "cells": _COUNT, "projected_bytes": _COUNT, "projected_seconds": {"type": "number", "minimum": 0},

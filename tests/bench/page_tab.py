@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests.browser.pages import unasked
 from tests.chromium import OPTIONS, WINDOWED, chromium_path
 
 WATCH: Final = """(() => {
@@ -90,8 +91,8 @@ def chromium() -> Iterator[Browser]:
 
 
 def ready(page: Page, address: str, name: str = "explore") -> None:
-    """Open one of the pages, and wait until it is there."""
-    page.goto(f"{address}#{name}")
+    """Open one of the pages, and wait until it is there; Explore with a question that has not been asked."""
+    page.goto(unasked(address) if name == "explore" else f"{address}#{name}")
     page.wait_for_selector("body[data-ready=yes]")
 
 

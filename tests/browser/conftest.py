@@ -16,7 +16,7 @@ from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
 from queries.web.app import create_app
-from tests.browser.pages import QUERIES, ROOT
+from tests.browser.pages import QUERIES, ROOT, unasked
 from tests.chromium import OPTIONS, SHELL, chromium_path
 from tests.serving import serving
 from viz.site import site
@@ -136,8 +136,8 @@ def complaints(page: Page) -> list[str]:
 
 @pytest.fixture
 def opened(page: Page, address: str, complaints: list[str]) -> Iterator[Page]:
-    """Give the pages, ready; nothing on them may complain."""
-    page.goto(address)
+    """Give the pages, ready, with a question that has not been asked; nothing on them may complain."""
+    page.goto(unasked(address))
     page.wait_for_selector("body[data-ready=yes]")
     yield page
     assert complaints == []

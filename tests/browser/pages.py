@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -56,6 +57,11 @@ def finer(cells: int) -> dict[str, Any]:
 def saved(name: str) -> dict[str, Any]:
     """Return a saved query of the sample network."""
     return dict(json.loads((QUERIES / f"{name}.json").read_text("utf-8")))
+
+
+def unasked(address: str) -> str:
+    """Return the address of Explore with a question that has not been asked."""
+    return f"{address}#explore?{urlencode({'q': json.dumps(saved('mean_map'))})}"
 
 
 def write(page: Page, document: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ from tests.browser.pages import (
     press_until,
     run,
     saved,
+    unasked,
     wait_for,
     write,
 )
@@ -106,7 +107,7 @@ def test_leaving_the_page_stops_its_query(browser: Browser, address: str) -> Non
     context = browser.new_context()
     try:
         page = context.new_page()
-        page.goto(address)
+        page.goto(unasked(address))
         page.wait_for_selector("body[data-ready=yes]")
         write(page, finer(400))
         page.get_by_role("button", name="Run", exact=True).click()

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { Brush } from "./brush.js";
 import { gridStep } from "./builder.js";
-import { figure as short, h, number } from "./dom.js";
+import { figure as short, h, number, visible } from "./dom.js";
 import { link } from "./figures.js";
 import { Looks, VIEWS } from "./looks.js";
 import { Pane } from "./pane.js";
@@ -50,10 +50,11 @@ export class Answer {
     this.bar = h("progress", { id: "bar", max: 1, value: 0, "aria-label": T.answer.share });
     this.status = h("p", { id: "status", role: "status", "aria-live": "polite" }, T.answer.idle);
     this.range = h("p", { id: "range", class: "quiet" });
+    this.notes = h("ul", { id: "notes", class: "quiet", "aria-label": T.answer.notes, hidden: true });
     this.downloads = h("nav", { id: "downloads", "aria-label": T.answer.downloads, hidden: true });
     this.together = h("div", { class: "panes" }, Object.values(this.panes).map((pane) => pane.element));
     return h("section", { id: "picture-part", "aria-labelledby": "picture-title", tabindex: -1 }, h("h2", { id: "picture-title" }, T.answer.title),
-      h("div", { class: "status" }, this.bar, this.status), looks.above, looks.fit.element, this.together, this.brush.element, looks.mapControls, looks.place, this.range, this.downloads);
+      h("div", { class: "status" }, this.bar, this.status), looks.above, looks.fit.element, this.together, this.range, this.notes, this.brush.element, looks.mapControls, looks.place, this.downloads);
   }
 
   units() {
@@ -99,7 +100,7 @@ export class Answer {
     this.onRunning(true);
     this.status.textContent = T.answer.asking;
     this.looks.hide();
-    this.downloads.hidden = true;
+    this.downloads.hidden = this.notes.hidden = true;
     this.range.textContent = "";
     for (const pane of Object.values(this.panes)) pane.clear(T.answer.first);
     this.showPanes();
@@ -163,6 +164,7 @@ export class Answer {
     const words = { queued: T.answer.waiting, running: T.answer.computing, done: T.answer.done, cancelled: T.answer.stopped, failed: T.answer.failed, lost: T.answer.lost };
     const told = this.questions.map((question) => {
       const { fraction, cells, total, seconds } = question.progress;
+      if (question.isEmpty) return T.answer.empty(number(total), number(seconds, 1));
       return ["failed", "lost"].includes(question.state) ? words[question.state] : T.answer.progress(words[question.state], number(100 * fraction, 0), number(cells), number(total), number(seconds, 1));
     });
     this.bar.value = this.questions.reduce((sum, question) => sum + question.progress.fraction, 0) / Math.max(this.questions.length, 1);
@@ -178,7 +180,10 @@ export class Answer {
     // Nothing will come into a map that was made for it.
     if (question === this.main && question.state !== "done" && !this.panes.first.shown) this.panes.first.clear();
     if (question.state === "done") {
-      if (question === this.main) this.showDownloads(question.id);
+      if (question === this.main) {
+        this.showDownloads(question.id);
+        this.showNotes(question.notes);
+      }
       if (question.surface.kind === "series") question.table = await api.series(question.id);
       this.chooseView(question);
       await this.refresh();
@@ -299,8 +304,8 @@ export class Answer {
     try {
       const shown = await content(question, part, shared);
       if (token !== this.token) return null;
-      if (typeof shown === "string") {
-        pane.clear(shown);
+      if (typeof shown === "string" || shown.answer) {
+        pane.clear(shown.words ?? shown, shown.answer);
         return null;
       }
       await pane.show(shown);
@@ -332,6 +337,11 @@ export class Answer {
     const why = this.main.state === "done" ? T.answer.rangeDone : T.answer.rangeHeld;
     const error = shown.frame.error ? T.answer.error(short(shown.frame.error), shown.units) : "";
     this.range.textContent = `${T.answer.range(short(shown.range[0]), short(shown.range[1]), shown.units, why)}${error}`;
+  }
+
+  showNotes(notes) {
+    this.notes.replaceChildren(...notes.map((note) => h("li", {}, visible(note))));
+    this.notes.hidden = !notes.length;
   }
 
   showDownloads(id) {

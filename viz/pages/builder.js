@@ -38,14 +38,16 @@ function ordered({ variable, snapshot, as_of, select, accept_flags, steps, clip,
  * A builder of queries.
  *
  * `known` holds functions, variables, snapshots; `defaultGrid` gives the grid of a new interpolation, `attempt` runs what
- * may meet a problem, and shows that; `onChange` is called with each document that can be read.
+ * may meet a problem, and shows that; `onChange` is called with each document that can be read, `onAdapted` with the one
+ * that was carried over to another variable.
  */
 export class Builder {
-  constructor(known, { defaultGrid, attempt, onChange }) {
+  constructor(known, { defaultGrid, attempt, onChange, onAdapted }) {
     this.known = known;
     this.attempt = attempt;
     this.defaultGrid = defaultGrid;
     this.onChange = onChange;
+    this.onAdapted = onAdapted;
     this.document = { variable: known.variables[0]?.name ?? "", steps: [] };
     this.text = h("textarea", { id: "document", rows: 14, spellcheck: "false", autocomplete: "off", "aria-describedby": "document-hint" });
     this.told = h("p", { id: "document-hint", class: "quiet", "aria-live": "polite" }, T.builder.hint);
@@ -96,6 +98,28 @@ export class Builder {
     this.onChange(document);
   }
 
+  /** Show a suggested query, and say how it was chosen. */
+  suggest({ query, notes }) {
+    this.set(query);
+    this.told.textContent = [...notes.map((note) => `${note}.`), T.builder.hint].join(" ");
+  }
+
+  /** Carry the query over to another variable; where that cannot be, change its name alone. */
+  async adapt(variable) {
+    // What was typed a moment ago counts.
+    const before = this.read();
+    this.wanted = variable;
+    try {
+      const adapted = await api.adapt(before, variable);
+      if (this.wanted !== variable) return;
+      this.suggest(adapted);
+      this.onAdapted(before);
+    } catch (problem) {
+      this.change((document) => (document.variable = variable));
+      throw problem;
+    }
+  }
+
   /** Change the document by a form; `anew` draws the forms again. */
   change(act, anew = false) {
     act(this.document);
@@ -132,7 +156,7 @@ export class Builder {
       return made;
     };
     this.top.replaceChildren(
-      h("div", { class: "whole" }, field(T.builder.variable, choice("variable", named(variables.map((one) => [one.name, `${one.name} [${one.unit}]`]), given.variable), (name) => this.change((document) => (document.variable = name)), given.variable))),
+      h("div", { class: "whole" }, field(T.builder.variable, choice("variable", named(variables.map((one) => [one.name, `${one.name} [${one.unit}]`]), given.variable), (name) => this.attempt(() => this.adapt(name)), given.variable))),
       h("div", { class: "whole" }, field(T.builder.span, choice("span", [["", T.builder.asBelow], ...SPANS.map((days) => [String(days), T.builder.last(days)])], (days) => days && this.attempt(() => this.last(Number(days))), this.spanned?.time === String(time) ? this.spanned.days : ""))),
       field(T.builder.from, clock(0)), field(T.builder.until, clock(1)),
       h("div", { class: "whole" }, tick(T.builder.variance, h("input", { type: "checkbox", id: "variance", checked: Boolean(given.variance), on: { change: ({ target }) => this.change((document) => (target.checked ? (document.variance = true) : delete document.variance)) } }))),

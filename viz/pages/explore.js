@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { Answer } from "./answer.js";
-import { Builder, gridStep } from "./builder.js";
+import { Builder } from "./builder.js";
 import { asCurl, asPython, written } from "./code.js";
 import { button, bytes, choice, copy, field, h, number, part } from "./dom.js";
 import { Region, setRegion } from "./region.js";
@@ -20,13 +20,10 @@ class Explore {
     this.frame = frame;
     const { known } = frame;
     this.region = new Region(known.stations, (box, step) => this.builder.change((document) => setRegion(document, box, step), true));
-    this.builder = new Builder(known, { defaultGrid: () => this.region.defaultGrid(), attempt: (act) => frame.attempt(act), onChange: (document) => this.onDocument(document) });
+    this.builder = new Builder(known, { defaultGrid: () => this.region.defaultGrid(), attempt: (act) => frame.attempt(act), onChange: (document) => this.onDocument(document), onAdapted: (before) => this.onAdapted(before) });
     this.answer = new Answer(frame, { onState: () => this.note(), onRunning: (running) => this.setRunning(running) });
     const names = Object.keys(known.saved);
-    // A map of one time is the best to begin with.
-    const plain = (name) => gridStep(known.saved[name])?.grid.z === undefined && gridStep(known.saved[name]);
-    const start = names.find(plain) ?? names[0];
-    this.saved = choice("saved", [["", T.explore.own], ...names.map((name) => [name, name])], (name) => name && this.builder.set(copyOf(known.saved[name])), start ?? "");
+    this.saved = choice("saved", [["", T.explore.own], ...names.map((name) => [name, name])], (name) => name && this.builder.set(copyOf(known.saved[name])), "");
     this.order = choice("order", ORDERS.map((order) => [order, T.explore.orders[order]]), () => this.note(), ORDERS[0]);
     root.append(h("div", { class: "two" }, this.question(), this.answer.element));
     this.builder.text.addEventListener("keydown", (event) => {
@@ -35,8 +32,7 @@ class Explore {
         this.run();
       }
     });
-    if (start) this.builder.set(copyOf(known.saved[start]));
-    else this.builder.set(this.builder.document);
+    this.builder.set(this.builder.document);
     // The map waits until its place has a width.
     requestAnimationFrame(() => frame.attempt(() => this.region.open()));
   }
@@ -73,23 +69,37 @@ class Explore {
   /** Show what the address says; one that was asked is asked again. */
   async show(params) {
     this.frame.units(this.answer.units());
+    if (!params.has("q") && !this.begun) await this.suggest();
     if (!params.has("q") || String(params) === this.noted) return;
+    this.begun = true;
     this.noted = String(params);
     this.answer.restore(params);
     if (ORDERS.includes(params.get("order"))) this.order.value = params.get("order");
     try {
       this.builder.set(JSON.parse(params.get("q")));
-      this.saved.value = "";
     } catch (error) {
       throw new api.Problem(T.problems.noJson, T.problems.link(error.message));
     }
     if (params.get("run") === "1") await this.run();
   }
 
+  /** Begin with a question that the archive itself suggests. */
+  async suggest() {
+    this.begun = true;
+    this.builder.suggest(await api.suggest());
+    if (this.frame.may("query")) await this.run();
+  }
+
+  /** Where the old variable's picture is shown, show that of the new one. */
+  onAdapted(before) {
+    if (this.asked === JSON.stringify(before)) this.ask();
+  }
+
   onDocument(document) {
     const { saved } = this.frame.known;
     this.saved.value = Object.keys(saved).find((name) => JSON.stringify(saved[name]) === JSON.stringify(document)) ?? "";
     this.region.show(document);
+    this.offerRun(document);
     this.answer?.expect(document);
     this.note();
   }
@@ -116,11 +126,14 @@ class Explore {
   }
 
   async run() {
-    if (part("run").disabled) return;
+    if (!part("run").disabled) await this.ask();
+  }
+
+  async ask() {
     const asked = await this.frame.attempt(async () => {
       const document = this.read();
-      await this.answer.begin(document, this.order.value, (plan) => this.showPlan(plan));
       this.asked = JSON.stringify(document);
+      await this.answer.begin(document, this.order.value, (plan) => this.showPlan(plan));
     });
     if (!asked) return;
     this.note();
@@ -152,11 +165,18 @@ class Explore {
   setRunning(running) {
     const held = document.activeElement;
     const [run, stop] = [part("run"), part("stop")];
-    run.disabled = running;
+    this.running = running;
+    this.offerRun(this.builder.document);
     stop.disabled = !running;
     // A button that is switched off while it has the focus would drop a keyboard user at the top of the page.
     if (running && held === run) stop.focus();
     if (!running && held === stop) run.focus();
+  }
+
+  /** A question that runs is not asked again; another one takes its place. */
+  offerRun(document) {
+    const run = part("run");
+    if (run) run.disabled = this.running && this.asked === JSON.stringify(document);
   }
 
   async redraw() {

@@ -65,7 +65,16 @@ export class Figure {
   }
 }
 
-export const clear = (place) => place.figure?.clear();
+/** Take the figure out of a place, and put other content there. */
+export function clear(place, ...content) {
+  const put = () => {
+    place.figure?.clear();
+    place.replaceChildren(...content);
+  };
+  put();
+  // A figure that is still being fetched would take the place.
+  if (turns.has(place)) turns.set(place, turns.get(place).catch(() => {}).then(put));
+}
 
 /** Show the same stretch of both axes in two figures, whichever is moved. */
 export function link(one, other) {

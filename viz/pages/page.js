@@ -172,7 +172,7 @@ async function load() {
     document.body.dataset.ready = "no";
     return;
   }
-  const known = await Promise.all(["variables", "stations", `snapshots?limit=${MOST_VERSIONS}`, "functions", "saved"].map((what) => api.look(what).catch((problem) => problem)));
+  const known = await Promise.all(["variables", "stations", `snapshots?limit=${MOST_VERSIONS}`, "functions", "saved?answerable=true"].map((what) => api.look(what).catch((problem) => problem)));
   const failed = known.find((one) => one instanceof Error);
   // A page without a list of stations could still ask, but it is the same server that answers all.
   if (failed) {

@@ -27,10 +27,10 @@ export class Pane {
     this.clear();
   }
 
-  clear(words = T.pane.none) {
-    clear(this.place);
+  /** Show no picture, and say why; `answer` stands in its place. */
+  clear(words = T.pane.none, answer = "") {
+    clear(this.place, ...(answer ? [h("p", { class: "empty-picture" }, visible(answer))] : []));
     Object.assign(this, { figure: null, map: null, opening: null, drawn: "", shown: null });
-    this.place.replaceChildren();
     this.key.replaceChildren();
     this.caption.textContent = visible(words);
     this.saves.hidden = this.details.hidden = true;

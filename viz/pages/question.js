@@ -30,7 +30,12 @@ export async function pose(document, order, on) {
     surface: null,
     range: null,
     problem: null,
+    notes: [],
     stopping: new AbortController(),
+    /** Whether all is computed, and every value is missing. */
+    get isEmpty() {
+      return this.state === "done" && !this.range;
+    },
     get ended() {
       return !["queued", "running"].includes(this.state);
     },
@@ -45,6 +50,7 @@ export async function pose(document, order, on) {
     question.state = state;
     if (body.fraction !== undefined) question.progress = body;
     if (state === "done") {
+      question.notes = body.notes;
       // Stopped too late: there is a last picture after all.
       question.stopping = new AbortController();
       question.range = body.value_range;

@@ -18,7 +18,7 @@ export function headOf({ surface, scale }, part, shared) {
 }
 
 /**
- * What a pane shows, or why there is nothing, in words.
+ * What a pane shows, or why there is nothing, in words; of a map without values {answer, words}, in its place and below it.
  *
  * `part` is "value" or "variance", of which the root is shown; `shared` holds view, time, level, picked and what a map needs.
  */
@@ -36,6 +36,10 @@ async function frameContent(question, part, common) {
   const time = Math.min(common.time, surface.times.length - 1);
   const level = Math.min(common.level, (surface.z?.length ?? 1) - 1);
   const found = await api.frame(question.id, time, level, part, question.stopping.signal);
+  if (found.fraction === 1 && !found.values.some(Number.isFinite)) {
+    const answer = question.isEmpty ? T.views.empty(title) : T.views.emptyFrame(title, instant(found.time));
+    return { answer, words: mapWords({ surface, title, units, frame: found }) };
+  }
   const frame = part === "variance" ? { ...found, values: root(found.values), estimate: root(found.estimate), error: null } : found;
   const key = `${part}Range`;
   // Colours are fixed by the first estimate, so that the picture does not flicker; the final values set them at the end.

@@ -370,6 +370,17 @@ def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
     return attributes
 
 
+def split_notes(comment: str) -> list[str]:
+    """Split the comment of a result into notes at semicolons outside parentheses."""
+    notes, depth, start = [], 0, 0
+    for index, letter in enumerate(comment):
+        depth += (letter == "(") - (letter == ")")
+        if depth <= 0 and comment.startswith("; ", index):
+            notes.append(comment[start:index])
+            start = index + 2
+    return [note for note in (*notes, comment[start:]) if note]
+
+
 def variance_attributes(surface: Perspective, correlation: str) -> dict[str, str]:
     """Return the attributes of a variance: its value, aggregates and correlation in time.
 

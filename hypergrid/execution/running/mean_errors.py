@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -32,6 +33,7 @@ from hypergrid.interpolation.uncertainty.residual_correlation import (
     estimate_correlation,
     standardise_residuals,
 )
+from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
 from hypergrid.perspective import Aggregate, Perspective
 from hypergrid.perspective.build.uncertainty_spec import Memory
 from hypergrid.perspective.functions.aggregates import AggregateRow
@@ -200,6 +202,7 @@ TargetsOf = Callable[[NDArray[np.intp]], tuple[Targets, NDArray[np.bool_]]]
 KEPT_BYTES: Final = 128 * 2**20
 """Memory limit of the mean errors kept between blocks [bytes]; above it they are recomputed per block."""
 
+_RECORD_BYTES: Final = 256
 UNKNOWN: Final = (
     "not known: slices taken as fully correlated, the pessimistic end; variance_low takes them as independent"
 )
@@ -208,6 +211,17 @@ LADDER: Final = (
     "(independent slices) over {first} to {last} and infinite (fully correlated), because stations change between "
     "slices; variance_low is the least"
 )
+
+
+class Combinations(tuple[Combination | None, ...]):
+    """Combinations of all means, to be cached."""
+
+    __slots__ = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Memory used [bytes]."""
+        return sum(_RECORD_BYTES + (0 if each is None else each.nbytes) for each in self)
 
 
 class MeanErrors:
@@ -244,7 +258,7 @@ class MeanErrors:
             self._between = rungs
             first, last = (format_duration(round(rungs[at].e_folding_s) * SECOND_NS) for at in (1, -2))
             self.correlation = LADDER.format(count=len(rungs), first=first, last=last)
-        self._kept: dict[Correlation, list[Combination | None]] = {}
+        self._kept: dict[Correlation, Combinations] = {}
 
     def get_variances(self, cells: NDArray[np.intp]) -> tuple[Floats, Floats | None]:
         """Return the variances of some cells, shape (time, cells), and their lower bounds if bracketed.
@@ -277,15 +291,26 @@ class MeanErrors:
         return regions, np.diff(in_space.weights.indptr) == 0
 
     def _combine(self, between: Correlation) -> Sequence[Combination | None]:
-        weights = self._in_time.weights
-        if between not in self._kept:
-            made = combinations_of(self._field, weights, times_s=self._times_s, correlation=between)
-            stations = self._field.system.stations.count
-            # Keep combinations only if those of all correlations fit.
-            if len(self._between) * weights.shape[0] * stations**2 * 16 > KEPT_BYTES:
-                return made
+        if between in self._kept:
+            return self._kept[between]
+        weights, field = self._in_time.weights, self._field
+
+        def make() -> Combinations:
+            return Combinations(combinations_of(field, weights, times_s=self._times_s, correlation=between))
+
+        # Those of all correlations are used together.
+        job_bytes = len(self._between) * weights.shape[0] * field.system.stations.count**2 * 16
+        made = WEIGHTS.get(key_of(self._combination_key, between), make, job_bytes=job_bytes)
+        if job_bytes <= KEPT_BYTES:
             self._kept[between] = made
-        return self._kept[between]
+        return made
+
+    @cached_property
+    def _combination_key(self) -> bytes:
+        """Everything but the correlation that combinations depend on: they are the same for every target."""
+        weights = self._in_time.weights
+        shares = weights.data, weights.indices, weights.indptr
+        return key_of("combinations", self._field.system.key, self._field.present, *shares, self._times_s)
 
 
 def list_rungs(field: KrigingField, weights: "scipy.sparse.csr_array", times_s: Floats) -> tuple[Correlation, ...]:

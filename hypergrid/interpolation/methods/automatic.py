@@ -178,7 +178,7 @@ def _explain(chosen: _Candidate, candidates: list[_Candidate], stations: Station
             "no station is estimated better from its neighbours than from the mean of all: the map is flat on purpose"
         )
     rest = "".join(f", {item.label} {_root(item.squares):.3g}" for item in candidates if item is not chosen)
-    scores = f"{error:.3g}; by inverse distance {by_distance:.3g}, the mean of the others {by_mean:.3g}{rest}"
+    scores = f"{error:.3g} (by inverse distance {by_distance:.3g}, the mean of the others {by_mean:.3g}{rest})"
     reasons.insert(
         0, f"auto chose {label}: the root mean square error of {stations.count} stations left out is {scores}"
     )

@@ -105,6 +105,11 @@ class Combination:
     noise: float
     """Factor of the subtracted sum of squared weights of all stations; zero without noise."""
 
+    @property
+    def nbytes(self) -> int:
+        """Memory used [bytes]."""
+        return self.gone.nbytes + self.form.nbytes + self.mixed.nbytes
+
     def variance(self, weights: Floats, projected: Floats, full: Floats) -> Floats:
         """Compute the error variance of the mean at targets, shape (targets,).
 

@@ -6,8 +6,8 @@ sky instead of radiation. It is interpolated around a trend in elevation if cros
 one.
 
 Parameters of the step: `by`, the method (ordinary_kriging); all parameters of the method (its variogram is fitted to
-the stations by default); `parts`, parameters by part of the recipe, such as {"dew_point": {"variogram": …}}; and
-`turbidity` (solar_radiation).
+the stations by default); `parts`, parameters by part of the recipe, such as {"dew_point": {"variogram": …}}; `of`, the
+variable whose recipe applies, for one with another name; and `turbidity` (solar_radiation).
 """
 
 from collections.abc import Callable, Mapping
@@ -51,7 +51,7 @@ class _Ingredients:
 
     def interpolate(self, question: QuerySpec, part: str, **defaults: object) -> QuerySpec:
         """Add the interpolation of one part to a question."""
-        given = {name: value for name, value in self.params.items() if name not in ("parts", *self.recipe.own)}
+        given = {name: value for name, value in self.params.items() if name not in ("parts", "of", *self.recipe.own)}
         given.update((self.params.get("parts") or {}).get(part, {}))
         method = given.pop("by", METHOD)
         known = {parameter.name for parameter in METHODS[method].parameters}
@@ -101,9 +101,9 @@ PLAUSIBLE: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def _align_step(step: Step, variable: str) -> Step:
-    # A mean of directions is meaningless: sample the direction at one instant of the cell.
     if variable != "wind_direction":
-        return step
+        return replace(step, name="mean") if step.name == "circular_mean" else step
+    # A mean of directions is meaningless: sample the direction at one instant of the cell.
     if step.is_in_time:
         return replace(step, name="nearest")
     if not AGGREGATES[step.name].of_directions:
@@ -221,18 +221,18 @@ def expand_recipes(question: QuerySpec) -> QuerySpec:
 
 
 def _cook_step(before: QuerySpec, step: Step) -> QuerySpec:
-    if before.variable not in RECIPES:
-        raise NotFound(
-            f"{NotFound.among(kind='recipe of', given=before.variable, existing=RECIPES)}; use a method by name"
-        )
-    recipe, params = RECIPES[before.variable], dict(step.params)
+    params = dict(step.params)
+    name = params.get("of") or before.variable
+    if name not in RECIPES:
+        raise NotFound(f"{NotFound.among(kind='recipe of', given=name, existing=RECIPES)}; use a method by name")
+    recipe = RECIPES[name]
     needed = 1 if recipe.companion else 0
     if len(step.others) > needed:
-        raise InvalidQuery(f"the recipe of {before.variable!r} takes {needed} other queries; got {len(step.others)}")
+        raise InvalidQuery(f"the recipe of {name!r} takes {needed} other queries; got {len(step.others)}")
     parts = {} if params.get("parts") is None else params["parts"]
     if not isinstance(parts, Mapping) or not all(isinstance(each, Mapping) for each in parts.values()):
         raise InvalidQuery(
             f"'parts' of a recipe needs parameters by part, such as {{'{recipe.parts[0]}': {{…}}}}; got {parts!r}"
         )
-    NotFound.refuse_unknown(f"part of the recipe of {before.variable}", parts, recipe.parts)
+    NotFound.refuse_unknown(f"part of the recipe of {name}", parts, recipe.parts)
     return recipe.expand(_Ingredients(before, step, recipe, params))

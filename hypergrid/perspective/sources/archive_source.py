@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from hypergrid.core.units import Variable
 from hypergrid.layers.layer import Layer
 from hypergrid.perspective.sources.series_selection import select_series
 from hypergrid.topology import Regular, SeriesAxis
+
+# Reading takes half of the time of a query of one position, and others ask for positions nearby.
+MAX_CACHED_READINGS: Final = 200_000
+"""Largest read that is cached."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +95,18 @@ class ArchiveSource:
     def read(self, window: Window, unread: tuple[int, ...] = ()) -> Readings:
         """Return the readings whose intervals start in the window.
 
-        `index` counts the selected series.
+        `index` counts the selected series. Few readings are cached, and are read-only.
         """
+        key = self.variable.name, self.select, window, unread
+        readings = self.archive.query_reads.peek(key)
+        if readings is None:
+            readings = self._read_stored(window, unread)
+            if len(readings) <= MAX_CACHED_READINGS:
+                readings.freeze()
+                self.archive.query_reads.put(key, readings, readings.nbytes)
+        return readings
+
+    def _read_stored(self, window: Window, unread: tuple[int, ...]) -> Readings:
         wider = Window(window.start_ns, window.stop_ns + self._longest_ns)
         # The archive is read by stamp, which may lie up to one interval after the start.
         read = np.delete(self.series_numbers, np.asarray(unread, dtype=np.intp))

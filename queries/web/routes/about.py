@@ -1,14 +1,17 @@
-"""`variables`, `stations`, `layers`, `snapshots`, `functions`, `saved`, `surfaces`: the catalogue."""
+"""`variables`, `stations`, `layers`, `snapshots`, `functions`, `saved`, `suggestion`, `surfaces`: the catalogue."""
 
+import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from queries.snapshots.catalogue import Catalogue, select_stations, select_variables
 from queries.web.edr import Collections
-from queries.web.responses.bodies import Box, Limit, StandardNames, Stations, names_in, region_of
+from queries.web.responses.bodies import Box, Limit, StandardNames, Stations, names_in, read_document, region_of
+from queries.web.schemas import body_of
 
 
 def router(catalogue: Catalogue, collections: Collections) -> APIRouter:
@@ -47,9 +50,26 @@ def router(catalogue: Catalogue, collections: Collections) -> APIRouter:
         return catalogue.functions()
 
     @routes.get("/saved")
-    def saved() -> dict[str, Mapping[str, Any]]:
+    def saved(
+        *, answerable: Annotated[bool, Query(description="only those that the newest snapshot can answer")] = False
+    ) -> dict[str, Mapping[str, Any]]:
         """Return the saved queries by name."""
-        return catalogue.saved_queries()
+        return catalogue.answerable_queries() if answerable else catalogue.saved_queries()
+
+    @routes.get("/suggestion")
+    def suggest(
+        variable: Annotated[str | None, Query(description="name of the variable; one that varies where absent")] = None,
+    ) -> dict[str, Any]:
+        """Return a first query, a map of the newest day that has readings, and notes on how it was chosen."""
+        return dataclasses.asdict(catalogue.suggest(variable))
+
+    @routes.post("/suggestion", openapi_extra=body_of("Query"))
+    async def adapt(
+        request: Request, variable: Annotated[str, Query(description="name of the other variable")]
+    ) -> dict[str, Any]:
+        """Carry a query over to another variable: bounds, aggregates and variograms change, grid and time stay."""
+        document = await read_document(request)
+        return dataclasses.asdict(await run_in_threadpool(catalogue.adapt, document, variable))
 
     @routes.get("/surfaces")
     def surfaces() -> list[dict[str, Any]]:

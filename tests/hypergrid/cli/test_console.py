@@ -15,8 +15,8 @@ from hypergrid.cli.console import (
     show_line,
     show_message,
     show_table,
-    split_notes,
 )
+from hypergrid.execution import split_notes
 
 
 def test_what_json_does_not_have_becomes_null(capsys: pytest.CaptureFixture[str]) -> None:

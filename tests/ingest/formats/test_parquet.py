@@ -109,6 +109,20 @@ def test_epochs_of_any_unit_and_files_of_one_station(tmp_path: Path, unit: int) 
     np.testing.assert_array_equal(part.values["a"], [1.0, np.nan])
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_times_beyond_the_range_of_nanoseconds_are_refused(tmp_path: Path, unit: str, zone: str | None) -> None:
+    path = tmp_path / "a.parquet"
+    each = {"s": 1, "ms": 10**3, "us": 10**6}[unit]
+    when = pa.array([1_600_000_000 * each, 95_617_584_000 * each + each // 10**3], pa.timestamp(unit, zone))
+    pq.write_table(pa.table({"time": when, "station": ["a", "a"], "x": [1.0, 2.0]}), path)
+    _, (part,) = read(path, ReadOptions(timezone="Europe/Zurich"))
+    assert [(row.line, row.column) for row in part.bad] == [(2, "time")]
+    assert part.values["x"].tolist() == [1.0]
+    # Rows beside it are still in the zone of the feed, two hours ahead of UTC.
+    assert part.time_ns.tolist() == [(1_600_000_000 - (7200 if zone is None else 0)) * 10**9]
+
+
 def test_rows_without_time_or_station_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     when = pa.array([0, None, 60, 120, 180], pa.timestamp("s"))
