@@ -44,11 +44,15 @@ SAMPLED_SERIES: Final = 200
 """Series that are read to learn when a variable was measured, and whether it varies."""
 SAMPLED_READINGS: Final = 500_000
 """Approximate number of readings to read for that."""
-BACK_DAYS: Final = (1, 8, 64, 512)
-"""How far to look back from the last reading of all for the time when most series report [d]."""
+MOST_READINGS: Final = 4 * SAMPLED_READINGS
+"""Approximate number of readings after which the search for that time ends."""
+BACK_DAYS: Final = (1, 8, 64, 512, 4096, 65_536)
+"""How far to look back from the last reading of all for the time until which a quarter of the series report [d]."""
 RIM: Final = 0.1
 """Margin of a grid around the stations [share of their extent]."""
 LEAST_RIM_DEG: Final = 5e-4
+FAR: Final = 5.0
+"""Distance from the middle of the stations beyond which one is left outside the grid [that of three quarters]."""
 CIRCLE: Final = "degree"
 """Unit of directions."""
 PREFERRED: Final = ("air_temperature",)
@@ -190,10 +194,11 @@ def _choose_variable(archive: OpenArchive) -> _Recent | None:
     return by_worth[0]
 
 
-def _worth(archive: OpenArchive, recent: _Recent) -> tuple[bool, bool, bool, int]:
+def _worth(archive: OpenArchive, recent: _Recent) -> tuple[bool, bool, bool, bool, int]:
     return (
         recent.varies and not recent.is_direction,
         recent.variable.standard_name in PREFERRED,
+        recent.variable.standard_name is not None,
         not recent.is_counter,
         min(recent.reporting, len(_find_places(archive, recent.series)) or 1),
     )
@@ -217,7 +222,7 @@ def _look_at(archive: OpenArchive, name: str) -> _Recent | None:
     rate = max(store.readings(name) / max(len(store.series(name)), 1) / days, 1e-3)
     series = tuple(store.series(name)[index] for index in chosen.tolist())
     sampled = _sample(chosen, rate * 8)
-    end_ns, spacing_ns = _find_common_end(archive, name, sampled, extent, rate)
+    end_ns, spacing_ns = _find_common_end(archive, name, chosen, extent, rate)
     stop_ns = _find_full_day(archive, name, sampled, end_ns, spacing_ns)
     window, accepted = extent, Readings.empty()
     for length in LENGTHS_DAYS:
@@ -262,16 +267,18 @@ def _sample(chosen: NDArray[np.intp], each: float, maximum: int = SAMPLED_SERIES
 
 
 def _find_common_end(
-    archive: OpenArchive, name: str, sampled: NDArray[np.intp], extent: Window, rate: float
+    archive: OpenArchive, name: str, chosen: NDArray[np.intp], extent: Window, rate: float
 ) -> tuple[int, int]:
-    """Return when the median series ends [ns since 1970], and the usual spacing of readings [ns].
+    """Return until when a quarter of the series report [ns since 1970], and the usual spacing of readings [ns].
 
-    A single clock that runs ahead, and stations that died long ago, do not decide it.
+    A single clock that runs ahead does not decide it, nor do stations that died long ago. `rate` is the readings of a
+    series in a day.
     """
     ends = np.empty(0, np.int64)
     spacing_ns = 0
     for days in BACK_DAYS:
         start_ns = max(extent.stop_ns - days * DAY_NS, extent.start_ns)
+        sampled = _sample(chosen, rate * days)
         accepted = _read_accepted(archive, name, sampled, Window(start_ns, extent.stop_ns))
         if len(accepted):
             is_last = np.append(accepted.index[1:] != accepted.index[:-1], True)  # noqa: FBT003
@@ -280,10 +287,11 @@ def _find_common_end(
             # A stamp at the end of an interval is the end already.
             is_end = np.array([each.stamp == "end" for each in accepted.series])
             ends = accepted.time_ns[is_last] + np.where(is_end[accepted.index[is_last]], 0, max(spacing_ns, 1))
-        is_whole = start_ns <= extent.start_ns or rate * days * 8 * len(sampled) > 4 * SAMPLED_READINGS
-        if is_whole or len(ends) * 2 >= len(sampled):
+        if start_ns <= extent.start_ns or len(ends) * 2 >= len(sampled):
             break
-    return int(np.median(ends)) if len(ends) else extent.stop_ns, spacing_ns
+        if rate * days * len(sampled) > MOST_READINGS:
+            break
+    return int(np.quantile(ends, 0.75, method="lower")) if len(ends) else extent.stop_ns, spacing_ns
 
 
 def _read_accepted(archive: OpenArchive, name: str, indices: NDArray[np.intp], window: Window) -> Readings:
@@ -367,10 +375,12 @@ def _propose_steps(
             f"{len(places)}; give lon and lat of each station in deployment.toml, and ingest with --remap",
         )
         return
-    grid = make_grid(places, MANY_STATIONS)
-    map_note = (
-        f"{function} at each of {len(places)} places, interpolated on {grid['shape'][0]} x {grid['shape'][1]} cells"
-    )
+    near = _select_near(places)
+    grid = make_grid(places[near])
+    rows, columns = grid["shape"]
+    map_note = f"{function} at each of {len(places)} places, interpolated on {rows} x {columns} cells"
+    if not near.all():
+        map_note += f" around {near.sum()} of them: the others lie far away"
     if not recent.is_direction:
         yield [whole, {"op": "interpolate", "method": AUTO, "grid": grid}], map_note
     elif (speed := _find_speed(archive)) is not None:
@@ -408,13 +418,23 @@ def _find_places(archive: OpenArchive, series: Sequence[Series]) -> NDArray[np.f
     return np.array(sorted(known)).reshape(-1, 2)
 
 
-def make_grid(places: NDArray[np.float64], many: int = MANY_STATIONS) -> Document:
+def _select_near(places: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return the mask of places (lon, lat) [degree] that a map is to show: not those on other continents."""
+    centre = np.median(places, axis=0)
+    offset = places - centre
+    offset[:, 0] = (offset[:, 0] + 180.0) % 360.0 - 180.0
+    away = np.hypot(offset[:, 0] * math.cos(math.radians(centre[1])), offset[:, 1])
+    near = away <= FAR * max(float(np.quantile(away, 0.75)), LEAST_RIM_DEG)
+    return near if near.sum() >= LEAST_STATIONS else np.ones(len(places), np.bool_)
+
+
+def make_grid(places: NDArray[np.float64]) -> Document:
     """Return a grid around places (lon, lat) [degree], with a margin, in whole tenths of a second of arc."""
     low, high = places.min(axis=0), places.max(axis=0)
     rim = np.maximum(RIM * (high - low), LEAST_RIM_DEG)
     low, high = low - rim, high + rim
     low[1], high[1] = max(low[1], -90.0), min(high[1], 90.0)
-    cells = CELLS if len(places) <= many else CELLS // 2
+    cells = CELLS if len(places) <= MANY_STATIONS else CELLS // 2
     tenths = max(1, math.ceil(float((high - low).max()) * 36_000 / cells))
     rows, columns = (max(1, round(float(side) * 36_000 / tenths)) for side in (high - low)[::-1])
     step = f"{tenths / 10:g}arcsec"

@@ -232,6 +232,30 @@ def test_one_clock_that_runs_ahead_does_not_decide_the_day(network: Callable[...
     assert (start, stop) == (START_NS + 3 * DAY_NS, START_NS + 4 * DAY_NS)
 
 
+def test_most_stations_died_years_before_the_others(network: Callable[..., Network]) -> None:
+    made = network("air_temperature")
+    made.add("air_temperature", wave)
+    made.add("air_temperature", wave, stations=2, hours=np.arange(24 * 3600, 24 * 3604))
+    start, _ = (parse_instant(bound) for bound in suggest_document(made.open()).query["clip"]["time"])
+    assert start == START_NS + 3 * DAY_NS
+    # Where a third goes on, the newest day is theirs.
+    made.add("air_temperature", wave, stations=4, hours=np.arange(24 * 3604, 24 * 3608))
+    start, _ = (parse_instant(bound) for bound in suggest_document(made.open()).query["clip"]["time"])
+    assert start == START_NS + 3607 * DAY_NS
+
+
+def test_a_station_on_another_continent_is_left_outside_the_map(network: Callable[..., Network]) -> None:
+    made = network("air_temperature")
+    made.add("air_temperature", wave)
+    with made.archive.commit(batch="far", message="overseas", now_ns=START_NS) as writer:
+        writer.stations([Station("s8", "Station 8", (Position(None, -68.3, 12.1, float("nan")),))])
+    suggestion = suggest_document(made.open())
+    grid = next(step["grid"] for step in suggestion.query["steps"] if step["op"] == "interpolate")
+    assert 6.9 < grid["lon"] < 7.0
+    assert 45.9 < grid["lat"] < 46.0
+    assert "around 8 of them" in suggestion.notes[-1]
+
+
 def test_of_two_heights_one_is_taken(network: Callable[..., Network]) -> None:
     made = network("air_temperature")
     made.add("air_temperature", wave)

@@ -14,6 +14,7 @@ from hypergrid.archive import Archive
 from hypergrid.execution import make_plan, run
 from hypergrid.execution.planning.explain import chain_lines
 from hypergrid.perspective import Base
+from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.query import Query
 from hypergrid.rewrite import RULES, rewrite
 from hypergrid.topology import SeriesAxis
@@ -179,13 +180,13 @@ def test_a_base_is_read_once_where_a_climatology_needs_all_of_it(
     surface = query.clip(time=clip).surface()
     expected = after_rules(surface, ())
     reads: list[str] = []
-    read = Archive.read
+    read = ArchiveSource.read
 
-    def counted(self: Archive, variable: str, **given: Any) -> Any:  # noqa: ANN401 - as the archive's
-        reads.append(variable)
-        return read(self, variable, **given)
+    def counted(self: ArchiveSource, *given: Any) -> Any:  # noqa: ANN401 - as the source's
+        reads.append(self.variable.name)
+        return read(self, *given)
 
-    monkeypatch.setattr(Archive, "read", counted)
+    monkeypatch.setattr(ArchiveSource, "read", counted)
     for found, wanted in zip(after_rules(surface, (RULES[0],)), expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
     assert reads == ["air_temperature"]
