@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 from pathlib import Path
 from typing import Any, Self
 
@@ -62,11 +62,6 @@ class Query(Fluent):
 
     def surface(self) -> Surface:
         """Build the chain of perspectives; raises every error that can be detected before computing."""
-        return self._surface
-
-    @cached_property
-    def _surface(self) -> Surface:
-        # A server plans, identifies and runs a query: three uses of what takes a third of the time of a small one.
         return build(self.question, self.lookup, self.lookup.known)
 
     @property

@@ -8,7 +8,6 @@ and variograms belong to one variable, while the grid, the time and the order of
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,7 +21,7 @@ from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import DAY_NS, Window, format_instant
 from hypergrid.core.units import COUNTERS, Variable
 from hypergrid.interpolation import AUTO
-from hypergrid.perspective.spec.query_spec import RECIPE
+from hypergrid.perspective.spec.query_spec import RECIPE, question_from_json
 from hypergrid.query import OpenArchive, Query
 
 Document = dict[str, Any]
@@ -42,6 +41,8 @@ LEAST_READINGS: Final = 4
 """Fewest readings of the median station in the chosen time."""
 SAMPLED_SERIES: Final = 200
 """Series that are read to learn when a variable was measured, and whether it varies."""
+RUN: Final = 32
+"""Series that are stored together."""
 SAMPLED_READINGS: Final = 500_000
 """Approximate number of readings to read for that."""
 MOST_READINGS: Final = 4 * SAMPLED_READINGS
@@ -58,6 +59,7 @@ CIRCLE: Final = "degree"
 PREFERRED: Final = ("air_temperature",)
 """CF standard names of the variables to begin with."""
 
+_UNITS: Final = ((86_400, "day"), (3600, "h"), (60, "min"), (1, "s"))
 _BY_STATISTIC: Final = {"total": "sum", "max": "max", "min": "min"}
 _OF_ONE_VARIABLE: Final = frozenset({"scale", "wet", "clear_sky_index", "from_clear_sky_index"})
 """Converts that make sense for the variable they were written for."""
@@ -134,18 +136,36 @@ def adapt(archive: OpenArchive, document: Mapping[str, Any], variable: str) -> S
     InvalidQuery
         The document is no query, or the other variable has no readings.
     """
-    plain = _normal_form(archive, document)
+    plain = question_from_json(document).to_json()
     if plain["variable"] == variable:
         return Suggestion(dict(document), ())
-    fresh = suggest_document(archive, variable)
+    archive.store.variable(plain["variable"])
+    recent = _look_at(archive, variable)
+    if recent is None:
+        raise InvalidQuery(f"variable {variable!r} has no readings yet; ingest some, and ask again")
+    fresh = _suggest_of(archive, recent)
     keeps = _pick(document, "snapshot", "as_of", "accept_flags", "variance")
-    if plain == _normal_form(archive, suggest_document(archive, plain["variable"]).query | keeps):
+    if _is_suggested(archive, plain, keeps):
         return Suggestion(fresh.query | keeps, fresh.notes)
-    return _Adaption(archive, fresh, variable).adapt(plain, keeps)
+    adapted = _Adaption(archive, recent, fresh, plain["variable"]).adapt(plain, keeps)
+    for query, notes in ((adapted.query, ()), ({**adapted.query, "variance": False}, ("variance is left out",))):
+        try:
+            archive.query(query).surface()
+        except HyperGridError as error:
+            refusal = str(error)
+            continue
+        return Suggestion(query, (*adapted.notes, *notes))
+    return Suggestion(
+        fresh.query, (f"a first query of {variable}, as the steps do not suit it: {refusal}", *fresh.notes)
+    )
 
 
-def _normal_form(archive: OpenArchive, document: Mapping[str, Any]) -> Document:
-    return {**archive.query(document).question.to_json(), "snapshot": None}
+def _is_suggested(archive: OpenArchive, plain: Document, keeps: Document) -> bool:
+    """Return whether a query is what `suggest` makes of its variable."""
+    if len(plain["steps"]) > 2:
+        return False
+    suggested = suggest_document(archive, plain["variable"]).query | keeps
+    return question_from_json(suggested).to_json() == plain
 
 
 # What was measured lately
@@ -176,13 +196,18 @@ class _Recent:
         return self.variable.unit == CIRCLE
 
     @property
+    def is_wind_direction(self) -> bool:
+        return self.is_direction and bool({"wind_from_direction", "wind_direction"} & set(_names_of(self.variable)))
+
+    @property
     def aggregate(self) -> str:
         """The natural aggregate over time."""
-        if self.is_counter:
+        by_statistic = _BY_STATISTIC.get(self.series[0].statistic)
+        if by_statistic is None and self.is_counter:
             return "rain_accumulation"
         if self.is_direction:
             return "circular_mean"
-        return _BY_STATISTIC.get(self.series[0].statistic, "mean")
+        return by_statistic or "mean"
 
 
 def _choose_variable(archive: OpenArchive) -> _Recent | None:
@@ -238,32 +263,42 @@ def _look_at(archive: OpenArchive, name: str) -> _Recent | None:
 
 
 def _choose_series(series: tuple[Series, ...]) -> tuple[NDArray[np.intp], Document]:
-    """Choose series by statistic, then height, interval and replicate until each station has one.
+    """Choose series by statistic, then height, interval and the like until each station has one.
 
-    Returns their indices, and the selection of a query that reads the same.
+    Of several values that which leaves the most stations is chosen. Returns the indices of the series, and the
+    selection of a query that reads the same.
     """
     indices = list(range(len(series)))
     select: Document = {}
     by_default = [index for index in indices if series[index].statistic in ("sample", "mean")]
-    if by_default:
+    if 2 * _count_stations(series, by_default) >= _count_stations(series, indices):
         indices = by_default
-    else:
-        select["statistic"] = Counter(each.statistic for each in series).most_common(1)[0][0]
-        indices = [index for index in indices if series[index].statistic == select["statistic"]]
     for name in ("statistic", "height_m", "interval_s", "replicate", "source"):
-        if len({series[index].station for index in indices}) == len(indices):
-            break
-        values = Counter(getattr(series[index], name) for index in indices)
-        if len(values) > 1:
-            select[name] = values.most_common(1)[0][0]
-            indices = [index for index in indices if getattr(series[index], name) == select[name]]
+        is_single = _count_stations(series, indices) == len(indices)
+        is_readable = bool(select) or set(indices) <= set(by_default)
+        if is_single and is_readable:
+            continue
+        groups: dict[object, list[int]] = {}
+        for index in indices:
+            groups.setdefault(getattr(series[index], name), []).append(index)
+        if len(groups) > 1 or not is_readable:
+            select[name], indices = max(groups.items(), key=lambda group: _count_stations(series, group[1]))
     return np.array(indices, np.intp), select
 
 
-def _sample(chosen: NDArray[np.intp], each: float, maximum: int = SAMPLED_SERIES) -> NDArray[np.intp]:
-    """Return evenly spread series, few enough that not too much is read; `each` is the readings of one."""
-    count = max(min(len(chosen), maximum, int(SAMPLED_READINGS / max(each, 1.0))), min(len(chosen), 8))
-    return chosen[np.linspace(0, len(chosen) - 1, count).round().astype(np.intp)]
+def _count_stations(series: tuple[Series, ...], indices: Sequence[int]) -> int:
+    return len({series[index].station for index in indices})
+
+
+def _sample(chosen: NDArray[np.intp], each: float) -> NDArray[np.intp]:
+    """Return some of the series, few enough that not too much is read; `each` is the readings of one.
+
+    They are taken in runs, as neighbours are stored together.
+    """
+    count = max(min(len(chosen), SAMPLED_SERIES, int(SAMPLED_READINGS / max(each, 1.0))), min(len(chosen), 8))
+    runs = max(1, count // RUN)
+    starts = np.linspace(0, len(chosen) - count // runs, runs).round().astype(np.intp)
+    return chosen[np.unique(starts[:, None] + np.arange(count // runs))]
 
 
 def _find_common_end(
@@ -369,10 +404,12 @@ def _propose_steps(
     whole: Document = {"op": "aggregate", "function": function, "time": "all"}
     lines: Document = {"op": "aggregate", "function": function, "time": _choose_cell(recent)}
     if len(places) < LEAST_STATIONS:
+        stations = _count_stations(recent.series, range(len(recent.series)))
         yield (
             [lines],
-            f"a line for each station, no map: a map needs {LEAST_STATIONS} stations at known positions, and there are "
-            f"{len(places)}; give lon and lat of each station in deployment.toml, and ingest with --remap",
+            f"a line for each station, no map: a map needs {LEAST_STATIONS} stations at different known positions, and "
+            f"of the {stations} here {len(places)} have one; positions are lon and lat of each station in "
+            "deployment.toml; ingest with --remap brings them in",
         )
         return
     near = _select_near(places)
@@ -383,7 +420,7 @@ def _propose_steps(
         map_note += f" around {near.sum()} of them: the others lie far away"
     if not recent.is_direction:
         yield [whole, {"op": "interpolate", "method": AUTO, "grid": grid}], map_note
-    elif (speed := _find_speed(archive)) is not None:
+    elif recent.is_wind_direction and (speed := _find_speed(archive)) is not None:
         step = _map_direction(grid, speed, [whole])
         yield [whole, step], f"{map_note}, by the components of the wind with {speed.name!r}"
     yield [lines], f"{function} over {lines['time']} at each station, no map"
@@ -398,17 +435,25 @@ def _map_direction(grid: Document, speed: Variable, before: Sequence[Document]) 
 
 
 def _find_speed(archive: OpenArchive) -> Variable | None:
-    return next((each for each in archive.variables.values() if "wind_speed" in (each.standard_name, each.name)), None)
+    return next((each for each in archive.variables.values() if "wind_speed" in _names_of(each)), None)
+
+
+def _names_of(variable: Variable) -> tuple[str, ...]:
+    return variable.name, variable.standard_name or ""
 
 
 def _choose_cell(recent: _Recent) -> str:
-    """Choose the time cells of lines: some 24 to 60, and not shorter than the readings' spacing."""
+    """Choose the time cells of lines: some 24 to 60, whole multiples of the readings' interval."""
     days = (recent.window.stop_ns - recent.window.start_ns) / DAY_NS
-    hours = 1 if days <= 2 else 6 if days <= 14 else 24 if days <= 60 else 168
-    longest_s = max(recent.spacing_ns / 1e9, *(each.interval_s for each in recent.series))
-    while hours * 3600 < longest_s:
-        hours *= 2
-    return f"{hours}h" if hours % 24 else f"{hours // 24}day"
+    wanted_s = 3600 if days <= 2 else 21_600 if days <= 14 else 86_400 if days <= 60 else 604_800
+    longest_s = math.ceil(max(recent.spacing_ns / 1e9, *(each.interval_s for each in recent.series)))
+    cell_s = (
+        wanted_s
+        if longest_s <= wanted_s and wanted_s % max(longest_s, 1) == 0
+        else longest_s * math.ceil(wanted_s / max(longest_s, 1))
+    )
+    length_s, unit = next((size, unit) for size, unit in _UNITS if cell_s % size == 0)
+    return f"{cell_s // length_s}{unit}"
 
 
 def _find_places(archive: OpenArchive, series: Sequence[Series]) -> NDArray[np.float64]:
@@ -430,15 +475,29 @@ def _select_near(places: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 def make_grid(places: NDArray[np.float64]) -> Document:
     """Return a grid around places (lon, lat) [degree], with a margin, in whole tenths of a second of arc."""
+    places = _turn_longitudes(places)
     low, high = places.min(axis=0), places.max(axis=0)
-    rim = np.maximum(RIM * (high - low), LEAST_RIM_DEG)
-    low, high = low - rim, high + rim
-    low[1], high[1] = max(low[1], -90.0), min(high[1], 90.0)
+    # The same on all sides, so that stations in a line are not a strip.
+    rim = max(RIM * float((high - low).max()), LEAST_RIM_DEG)
+    west, south = max(float(low[0]) - rim, -180.0), max(float(low[1]) - rim, -90.0)
+    east, north = min(float(high[0]) + rim, west + 360.0, 360.0), min(float(high[1]) + rim, 90.0)
     cells = CELLS if len(places) <= MANY_STATIONS else CELLS // 2
-    tenths = max(1, math.ceil(float((high - low).max()) * 36_000 / cells))
-    rows, columns = (max(1, round(float(side) * 36_000 / tenths)) for side in (high - low)[::-1])
-    step = f"{tenths / 10:g}arcsec"
-    return {"lon": round(float(low[0]), 6), "lat": round(float(low[1]), 6), "step": step, "shape": [rows, columns]}
+    tenths = max(1, math.ceil(max(east - west, north - south) * 36_000 / cells))
+    # Rounded down: the last cell stays on the globe.
+    rows, columns = (max(1, math.floor(side * 36_000 / tenths)) for side in (north - south, east - west))
+    return {"lon": round(west, 6), "lat": round(south, 6), "step": f"{tenths / 10:g}arcsec", "shape": [rows, columns]}
+
+
+def _turn_longitudes(places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return places whose longitudes run through the widest gap between them: a network may lie across 180 degree."""
+    lon = np.unique((places[:, 0] + 180.0) % 360.0 - 180.0)
+    gaps = np.diff(np.append(lon, lon[0] + 360.0))
+    widest = int(gaps.argmax())
+    turned = places.copy()
+    turned[:, 0] = (places[:, 0] + 180.0) % 360.0 - 180.0
+    if widest < len(lon) - 1:
+        turned[turned[:, 0] <= lon[widest], 0] += 360.0
+    return turned
 
 
 def _describe_time(recent: _Recent) -> str:
@@ -456,14 +515,18 @@ class _Adaption:
     """Carries a query over to the variable of a fresh suggestion."""
 
     archive: OpenArchive
+    recent: _Recent
     fresh: Suggestion
-    variable: str
+    before: str
+    """The variable that the query was of."""
+
+    @property
+    def variable(self) -> str:
+        return self.recent.variable.name
 
     def adapt(self, document: Document, keeps: Document) -> Suggestion:
         notes: list[str] = []
-        steps: list[Document] = []
-        for step in document.get("steps", ()):
-            steps += self._adapt_step(step, steps, notes)
+        steps = self._adapt_steps(document, notes)
         select = {**self.fresh.query.get("select", {}), **_pick(document.get("select", {}), "station")}
         adapted = {"variable": self.variable, **({"select": select} if select else {}), "steps": steps, **keeps}
         clip = dict(document.get("clip", {}))
@@ -474,6 +537,12 @@ class _Adaption:
             adapted["clip"] = clip
         return Suggestion(adapted, tuple(notes))
 
+    def _adapt_steps(self, document: Document, notes: list[str]) -> list[Document]:
+        steps: list[Document] = []
+        for step in document.get("steps", ()):
+            steps += self._adapt_step(step, steps, notes)
+        return steps
+
     def _has_readings(self, bounds: Sequence[object]) -> bool:
         extent = self.archive.store.extent(self.variable)
         return extent is not None and extent.intersect(Window.parse(*bounds)) is not None
@@ -482,10 +551,19 @@ class _Adaption:
         if step["op"] == "convert":
             return self._adapt_convert(step, notes)
         if step["op"] == "aggregate" and "time" in step:
-            return [self._adapt_aggregate(step, notes)]
+            return [self._adapt_aggregate(step, before, notes)]
         if step["op"] == "interpolate" and "grid" in step:
             return [self._adapt_interpolation(step, before, notes)]
+        if step["op"] == "merge":
+            return [{**step, "with": [self._adapt_merged(other, notes) for other in step["with"]]}]
         return [step]
+
+    def _adapt_merged(self, document: Document, notes: list[str]) -> Document:
+        """Carry a merged query over if it is of the same variable as the query around it."""
+        if document["variable"] != self.before:
+            notes.append(f"what is merged is still {document['variable']}")
+            return document
+        return {**document, "variable": self.variable, "steps": self._adapt_steps(document, notes)}
 
     def _adapt_convert(self, step: Document, notes: list[str]) -> list[Document]:
         name = step["function"]
@@ -508,9 +586,12 @@ class _Adaption:
         bounds = allowed.get("suspect") or allowed.get("fail")
         return (float(bounds[0]), float(bounds[1])) if bounds else None
 
-    def _adapt_aggregate(self, step: Document, notes: list[str]) -> Document:
+    def _adapt_aggregate(self, step: Document, before: Sequence[Document], notes: list[str]) -> Document:
         """Exchange an aggregate that the variable does not have; its extremes stay where it has some."""
-        name, natural = step["function"], self.fresh.query["steps"][0]["function"]
+        name, natural = step["function"], self.recent.aggregate
+        if natural == "rain_accumulation" and any(each["op"] == "aggregate" for each in before):
+            # What it grew by is an amount.
+            natural = "sum"
         is_kept = name not in _NATURAL | _THRESHOLDS or (name in ("min", "max") and natural in ("mean", "sum"))
         if name == natural or is_kept:
             return step
@@ -522,7 +603,7 @@ class _Adaption:
         params = step.get("params", {})
         is_fixed = "mean" in params or isinstance(params.get("variogram"), Mapping)
         speed = _find_speed(self.archive)
-        if self.archive.variables[self.variable].unit == CIRCLE and speed is not None:
+        if self.recent.is_wind_direction and speed is not None:
             adapted = _map_direction(step["grid"], speed, before)
         elif is_fixed or step["method"] == RECIPE:
             kept = _pick(params, *(() if step["method"] == RECIPE else ("neighbours", "radius_m", "octants")))

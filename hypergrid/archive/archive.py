@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property, partial
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 import icechunk
@@ -51,7 +52,6 @@ from hypergrid.archive.integrity import Defect, check_files, check_store, examin
 from hypergrid.archive.state_backup import check_state
 from hypergrid.archive.writer import Writer
 from hypergrid.core.errors import DamagedArchive, HyperGridError, NotFound
-from hypergrid.core.lru_cache import LruCache
 from hypergrid.core.readings import Readings, Series, Station
 from hypergrid.core.times import Window, format_instant
 from hypergrid.core.units import Variable
@@ -63,10 +63,7 @@ StoreError = icechunk.IcechunkError
 LOCK = "lock"
 """Lock file of an archive, held during every commit."""
 _SHORTEST_SLICE_S = 0.01
-QUERY_READS_BYTES: Final = 32 << 20
-"""Memory limit of the cached reads of an open snapshot [bytes]."""
-QueryRead = tuple[str, tuple[tuple[str, Any], ...], Window, tuple[int, ...]]
-"""Key of a cached read: variable, selection of series, window, and unread series."""
+_SERIALS: Final = count()
 
 if "ICECHUNK_LOG" not in os.environ:
     # Icechunk warns at import that commits to a file system are unsafe; the archive's lock makes them safe.
@@ -98,8 +95,8 @@ class Archive:
         Numbering of the slices, for code that knows the layout.
     as_of_ns
         Read only what had arrived by this instant [ns since 1970 UTC]; None reads everything (`as_of`).
-    query_reads
-        Cached small reads of queries.
+    serial
+        Number of this object, unique in its process, for caches of what it read.
     """
 
     def __init__(
@@ -118,7 +115,7 @@ class Archive:
         self.slices = Slices(opened.identity.slice_ns)
         self._groups: dict[str, VariableGroup] = {}
         self._extents: dict[str, Extent | None] = {}
-        self.query_reads: LruCache[QueryRead, Readings] = LruCache(QUERY_READS_BYTES)
+        self.serial = next(_SERIALS)
 
     def __repr__(self) -> str:
         as_of = "" if self.as_of_ns is None else f", as_of={format_instant(self.as_of_ns)!r}"
@@ -295,7 +292,7 @@ class Archive:
         """Layers by name; each is read on first access and cached in this object."""
         return Layers(self.root.group, self._translate_errors)
 
-    @cached_property
+    @property
     def snapshots(self) -> Sequence[Snapshot]:
         """Snapshots, newest first: from this one to the oldest unexpired, then older cited ones."""
         # Reopen: this repository object may still remember snapshots that another process expired.

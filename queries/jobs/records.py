@@ -294,7 +294,8 @@ class QueryRun:
     id: str
     key: tuple[str, str]
     """Token of the query and snapshot: equal keys give equal surfaces."""
-    query: Query
+    query: Query | None
+    """None once it has ended."""
     outline: Outline
     order: Order = "coarse_to_fine"
     owner: str = ""
@@ -322,10 +323,10 @@ class QueryRun:
         self.progress, self.progress_id = progress, self.changes
 
     def end(self, state: State, ended_ns: int, error: Exception | None = None) -> None:
-        """Record the end and release the arrays."""
+        """Record the end and release the arrays, and the query with its snapshot."""
         self.changes += 1
         self.state, self.ended_ns, self.error = state, ended_ns, error
-        self.refinement = None
+        self.refinement = self.query = None
 
     def view(self, job: Job, *, kept: bool) -> Job:
         """Return the job's current state; one that left the run keeps its own end."""

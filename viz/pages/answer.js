@@ -112,22 +112,31 @@ export class Answer {
     const asked = this.looks.beside.value === "deviation" && !document.variance ? { ...document, variance: true } : document;
     const other = this.besideDocument(document);
     try {
-      this.questions.push(await pose(asked, order, on));
+      const question = await pose(asked, order, on);
+      if (token !== this.token) {
+        question.stop().catch(() => {});
+        return;
+      }
+      this.questions.push(question);
     } catch (problem) {
+      if (token !== this.token) return;
       this.status.textContent = T.answer.idle;
       this.bar.value = 0;
       for (const pane of Object.values(this.panes)) pane.clear(T.answer.refused);
       this.onRunning(false);
       throw problem;
     }
-    if (other) await this.frame.attempt(() => this.beginBeside(other, order, on));
+    if (other) await this.frame.attempt(() => this.beginBeside(other, order, on, token));
   }
 
   /** A question beside that cannot be answered leaves the other one alone. */
-  async beginBeside(other, order, on) {
+  async beginBeside(other, order, on, token) {
     try {
-      this.questions.push(await pose(other, order, on));
+      const question = await pose(other, order, on);
+      if (token === this.token) this.questions.push(question);
+      else question.stop().catch(() => {});
     } catch (problem) {
+      if (token !== this.token) return;
       this.panes.second.clear(T.answer.besideFailed);
       throw problem;
     }
@@ -272,9 +281,15 @@ export class Answer {
     if (!main?.surface) return;
     const shared = this.shared();
     const first = await this.drawn(main, "value", panes.first, shared, token);
-    if (!first) return;
+    if (token !== this.token) return;
+    // A time without values has no picture, but others have.
+    if (main.state === "done") looks.mapControls.hidden = main.surface.kind !== "map";
     const deviates = looks.beside.value === "deviation";
     const second = looks.beside.value ? await this.drawn(deviates ? main : this.questions[1], deviates ? "variance" : "value", panes.second, shared, token) : null;
+    if (!first) {
+      this.range.textContent = "";
+      return;
+    }
     if (second && !panes.difference.element.hidden) {
       const apart = differenceOf(first, second);
       if (apart) await panes.difference.show(apart);

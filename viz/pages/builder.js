@@ -107,15 +107,24 @@ export class Builder {
   /** Carry the query over to another variable; where that cannot be, change its name alone. */
   async adapt(variable) {
     // What was typed a moment ago counts.
-    const before = this.read();
+    let before;
+    try {
+      before = this.read();
+    } catch (problem) {
+      this.fillForms();
+      throw problem;
+    }
+    const { value } = this.text;
     this.wanted = variable;
+    // What was changed meanwhile is the user's.
+    const isCurrent = () => this.wanted === variable && this.text.value === value;
     try {
       const adapted = await api.adapt(before, variable);
-      if (this.wanted !== variable) return;
+      if (!isCurrent()) return;
       this.suggest(adapted);
       this.onAdapted(before);
     } catch (problem) {
-      this.change((document) => (document.variable = variable));
+      if (isCurrent()) this.change((document) => (document.variable = variable));
       throw problem;
     }
   }

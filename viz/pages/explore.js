@@ -86,7 +86,12 @@ class Explore {
   /** Begin with a question that the archive itself suggests. */
   async suggest() {
     this.begun = true;
-    this.builder.suggest(await api.suggest());
+    const { text } = this.builder;
+    const { value } = text;
+    const suggestion = await api.suggest();
+    // What was typed or chosen meanwhile is the user's.
+    if (text.value !== value) return;
+    this.builder.suggest(suggestion);
     if (this.frame.may("query")) await this.run();
   }
 

@@ -212,7 +212,7 @@ export const T = {
     noVarianceHere: "Uncertainty has no variogram of its own.",
     noVarianceOfSeries: "Uncertainty is shown for maps; this answer is series.",
     noValues: "Every value here is missing: look at the valid range, the flags and the coverage that the steps ask for.",
-    empty: (title) => `No value of ${title}: every cell is missing. The notes below say why.`,
+    empty: (title, why) => `No value of ${title}: every cell is missing. ${why}`,
     emptyFrame: (title, time) => `No value of ${title} from ${time} on: every cell of this time is missing.`,
     noSeries: "No series fits the question; look at its select and its clip.",
     noDays: "Day by hour needs two days or more, in steps of 6 hours or less that divide a day: aggregate over 1h, for example.",

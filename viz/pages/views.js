@@ -37,7 +37,7 @@ async function frameContent(question, part, common) {
   const level = Math.min(common.level, (surface.z?.length ?? 1) - 1);
   const found = await api.frame(question.id, time, level, part, question.stopping.signal);
   if (found.fraction === 1 && !found.values.some(Number.isFinite)) {
-    const answer = question.isEmpty ? T.views.empty(title) : T.views.emptyFrame(title, instant(found.time));
+    const answer = question.isEmpty ? T.views.empty(title, question.notes.at(-1) ?? "") : T.views.emptyFrame(title, instant(found.time));
     return { answer, words: mapWords({ surface, title, units, frame: found }) };
   }
   const frame = part === "variance" ? { ...found, values: root(found.values), estimate: root(found.estimate), error: null } : found;

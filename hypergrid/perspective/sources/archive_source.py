@@ -9,6 +9,7 @@ import numpy as np
 
 from hypergrid.archive import Archive
 from hypergrid.archive.arrays.cells import CHUNK_SERIES, CHUNK_SLICES
+from hypergrid.core.lru_cache import LruCache
 from hypergrid.core.readings import Position, Readings, Station
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.core.tokens import token
@@ -20,6 +21,8 @@ from hypergrid.topology import Regular, SeriesAxis
 # Reading takes half of the time of a query of one position, and others ask for positions nearby.
 MAX_CACHED_READINGS: Final = 200_000
 """Largest read that is cached."""
+_READS: Final[LruCache[tuple[int, str, tuple[tuple[str, Any], ...], Window, bytes], Readings]] = LruCache(64 << 20)
+"""Recent small reads of this process."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,13 +100,15 @@ class ArchiveSource:
 
         `index` counts the selected series. Few readings are cached, and are read-only.
         """
-        key = self.variable.name, self.select, window, unread
-        readings = self.archive.query_reads.peek(key)
+        # An archive that is opened again reads again, and finds what was damaged since.
+        key = self.archive.serial, self.variable.name, self.select, window, np.array(unread, np.int32).tobytes()
+        readings = _READS.peek(key)
         if readings is None:
             readings = self._read_stored(window, unread)
             if len(readings) <= MAX_CACHED_READINGS:
                 readings.freeze()
-                self.archive.query_reads.put(key, readings, readings.nbytes)
+                # A series takes a pointer; its record is the archive's.
+                _READS.put(key, readings, readings.nbytes + 8 * len(readings.series) + 4 * len(unread) + 1000)
         return readings
 
     def _read_stored(self, window: Window, unread: tuple[int, ...]) -> Readings:

@@ -38,6 +38,7 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/functions", "read"),
     ("GET", f"{API}/saved", "read"),
     ("GET", f"{API}/suggestion", "read"),
+    ("POST", f"{API}/suggestion", "read"),
     ("GET", f"{API}/surfaces", "read"),
     ("GET", f"{API}/latest", "read"),
     ("GET", f"{API}/series", "read"),
@@ -58,7 +59,6 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/standing/*/result", "operate"),
     # The caller's own queries, which cost memory and time.
     ("POST", f"{API}/engine/plan", "query"),
-    ("POST", f"{API}/suggestion", "query"),
     ("POST", f"{API}/queries/explain", "query"),
     ("POST", f"{API}/queries/variogram", "query"),
     ("POST", f"{API}/queries", "query"),

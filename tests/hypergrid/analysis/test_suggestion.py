@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hypergrid as hg
-from hypergrid.analysis.suggestion import LEAST_STATIONS, adapt, suggest_document
+from hypergrid.analysis.suggestion import LEAST_STATIONS, adapt, make_grid, suggest_document
 from hypergrid.archive import Archive
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.readings import Position, Readings, Series, Station
@@ -148,7 +148,7 @@ def test_too_few_stations_are_shown_as_lines(network: Callable[..., Network], st
     suggestion = suggest_document(made.open())
     assert steps(suggestion.query) == [("aggregate", "mean")]
     assert suggestion.query["steps"][0]["time"] == "1h"
-    assert f"there are {stations}" in suggestion.notes[-1]
+    assert f"of the {stations} here {stations} have one" in suggestion.notes[-1]
     assert np.isfinite(hg.suggest(made.open()).compute()["value"]).all()
 
 
@@ -256,6 +256,33 @@ def test_a_station_on_another_continent_is_left_outside_the_map(network: Callabl
     assert "around 8 of them" in suggestion.notes[-1]
 
 
+def test_a_network_across_the_date_line_has_a_map_around_it() -> None:
+    west_of_it = np.array([[179.0, -17.0], [-179.5, -16.5], [-179.0, -17.5]])
+    grid = make_grid(west_of_it)
+    assert 178.5 < grid["lon"] < 179.0
+    assert grid["shape"][0] == pytest.approx(grid["shape"][1] * 1.2 / 2.2, abs=10)
+    everywhere = make_grid(np.array([[-170.0, -80.0], [0.0, 0.0], [170.0, 85.0]]))
+    hg.grid(**everywhere)
+    line = make_grid(np.array([[7.0, 46.0], [8.0, 46.0], [9.0, 46.0]]))
+    assert line["shape"][0] > 10
+
+
+def test_totals_of_most_stations_are_taken_though_one_has_samples(network: Callable[..., Network]) -> None:
+    made = network("rain")
+    made.add("rain", wave, statistic="total", stamp="end")
+    made.add("rain", wave, stations=1)
+    query = suggest_document(made.open()).query
+    assert query["select"]["statistic"] == "total"
+    assert steps(query) == [("aggregate", "sum"), ("interpolate", "auto")]
+
+
+def test_lines_of_long_totals_have_cells_of_whole_totals(network: Callable[..., Network]) -> None:
+    made = network("rain")
+    made.add("rain", wave, stations=2, statistic="total", stamp="end", hours=np.arange(0, 96, 6), interval_s=21_600.0)
+    query = suggest_document(made.open()).query
+    assert query["steps"] == [{"op": "aggregate", "function": "sum", "time": "6h"}]
+
+
 def test_of_two_heights_one_is_taken(network: Callable[..., Network]) -> None:
     made = network("air_temperature")
     made.add("air_temperature", wave)
@@ -302,12 +329,12 @@ def test_a_map_is_carried_over_to_every_variable(network: Callable[..., Network]
     made.add("relative_humidity", wave)
     archive = made.open()
     wanted = {
-        "rain_meter": [("aggregate", "rain_accumulation"), ("interpolate", "auto"), ("aggregate", "rain_accumulation")],
+        "rain_meter": [("aggregate", "rain_accumulation"), ("interpolate", "auto"), ("aggregate", "sum")],
         "wind": [("aggregate", "mean"), ("interpolate", "auto"), ("aggregate", "mean")],
         "from_where": [("aggregate", "circular_mean"), ("interpolate", "recipe"), ("aggregate", "circular_mean")],
         "relative_humidity": [("aggregate", "mean"), ("interpolate", "auto"), ("aggregate", "mean")],
     }
-    for name in ("wind", "relative_humidity", "from_where"):
+    for name in wanted:
         adapted = adapt(archive, MAP, name)
         assert steps(adapted.query) == wanted[name]
         assert adapted.query["clip"] == MAP["clip"]
@@ -344,6 +371,32 @@ def test_a_time_without_readings_moves(network: Callable[..., Network]) -> None:
     adapted = adapt(made.open(), MAP, "soil_moisture")
     assert adapted.query["clip"] == suggest_document(made.open(), "soil_moisture").query["clip"]
     assert "has no readings in the one before" in adapted.notes[-1]
+
+
+def test_a_climatology_is_carried_over_with_its_query(network: Callable[..., Network]) -> None:
+    made = network("air_temperature", "relative_humidity")
+    made.add("air_temperature", wave)
+    made.add("relative_humidity", wave)
+    normal = {"variable": "air_temperature", "steps": [{"op": "aggregate", "function": "mean", "time": "hour_of_day"}]}
+    document = {
+        "variable": "air_temperature",
+        "steps": [{"op": "aggregate", "function": "mean", "time": "1h"},
+                  {"op": "merge", "function": "difference", "with": [normal]}],
+    }  # fmt: skip
+    adapted = adapt(made.open(), document, "relative_humidity").query
+    assert [other["variable"] for other in adapted["steps"][1]["with"]] == ["relative_humidity"]
+    assert adapted["steps"][1]["with"][0]["snapshot"] is None
+
+
+def test_what_the_other_variable_cannot_have_is_left_out_with_a_note(network: Callable[..., Network]) -> None:
+    made = network("air_temperature", "wind", "from_where")
+    made.add("air_temperature", wave)
+    made.add("wind", lambda hours, number: 3 + 0.1 * number + 0 * hours)
+    made.add("from_where", turns)
+    adapted = adapt(made.open(), {**MAP, "variance": True}, "from_where")
+    assert adapted.query["variance"] is False
+    assert "variance is left out" in adapted.notes
+    made.open().query(adapted.query).surface()
 
 
 def test_a_document_that_is_no_query_is_refused(network: Callable[..., Network]) -> None:
