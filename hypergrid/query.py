@@ -317,8 +317,9 @@ class OpenArchive:
 
     @property
     def snapshots(self) -> Sequence[Snapshot]:
-        """Snapshots, newest first."""
-        return self._archive.snapshots
+        """Snapshots, newest first, without those that expired by now."""
+        # Another object, because an archive reads the list once.
+        return self._archive.at_snapshot(self.snapshot).snapshots
 
     @property
     def store(self) -> Archive:

@@ -292,7 +292,7 @@ class Archive:
         """Layers by name; each is read on first access and cached in this object."""
         return Layers(self.root.group, self._translate_errors)
 
-    @property
+    @cached_property
     def snapshots(self) -> Sequence[Snapshot]:
         """Snapshots, newest first: from this one to the oldest unexpired, then older cited ones."""
         # Reopen: this repository object may still remember snapshots that another process expired.
