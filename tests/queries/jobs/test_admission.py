@@ -110,7 +110,8 @@ def test_after_the_process_every_job_has_ended_somehow(
         wait_until(lambda: gate.is_used() or runner.job(done).has_ended)
         if runner.job(done).has_ended:
             break
-    wait_until(lambda: runner.job(done).has_ended)
+    # It is written after it has ended.
+    wait_until(lambda: any(one.id == done and one.state == "done" for one in journal.list_records()))
     # As another process sees the file that this one, killed, leaves behind: one runs, one waits.
     other = Journal(tmp_path / "jobs.sqlite", now_ns=2)
     assert other.lost == 2
