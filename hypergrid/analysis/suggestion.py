@@ -15,12 +15,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.archive.arrays.cells import CHUNK_SERIES
 from hypergrid.core.errors import HyperGridError, InvalidQuery
 from hypergrid.core.flags import ACCEPTED_BY_DEFAULT
 from hypergrid.core.readings import Readings, Series
-from hypergrid.core.times import DAY_NS, Window, format_instant
-from hypergrid.core.units import COUNTERS, Variable
+from hypergrid.core.times import DAY_NS, SECOND_NS, Window, format_duration, format_instant
+from hypergrid.core.units import Variable, is_known_counter
 from hypergrid.interpolation import AUTO
+from hypergrid.perspective.sources.series_selection import SELECTED_BY_DEFAULT
 from hypergrid.perspective.spec.query_spec import RECIPE, question_from_json
 from hypergrid.query import OpenArchive, Query
 
@@ -41,8 +43,6 @@ LEAST_READINGS: Final = 4
 """Fewest readings of the median station in the chosen time."""
 SAMPLED_SERIES: Final = 200
 """Series that are read to learn when a variable was measured, and whether it varies."""
-RUN: Final = 32
-"""Series that are stored together."""
 SAMPLED_READINGS: Final = 500_000
 """Approximate number of readings to read for that."""
 MOST_READINGS: Final = 4 * SAMPLED_READINGS
@@ -59,7 +59,6 @@ CIRCLE: Final = "degree"
 PREFERRED: Final = ("air_temperature",)
 """CF standard names of the variables to begin with."""
 
-_UNITS: Final = ((86_400, "day"), (3600, "h"), (60, "min"), (1, "s"))
 _BY_STATISTIC: Final = {"total": "sum", "max": "max", "min": "min"}
 _OF_ONE_VARIABLE: Final = frozenset({"scale", "wet", "clear_sky_index", "from_clear_sky_index"})
 """Converts that make sense for the variable they were written for."""
@@ -106,11 +105,7 @@ def suggest(archive: OpenArchive, variable: str | None = None) -> Query:
 
 def suggest_document(archive: OpenArchive, variable: str | None = None) -> Suggestion:
     """Return the JSON form of `suggest`, with notes. Parameters and errors as there."""
-    recent = _choose_variable(archive) if variable is None else _look_at(archive, variable)
-    if recent is None:
-        name = "the archive" if variable is None else f"variable {variable!r}"
-        raise InvalidQuery(f"{name} has no readings yet; ingest some, and ask again")
-    return _suggest_of(archive, recent)
+    return _suggest_of(archive, _require_recent(archive, variable))
 
 
 def adapt(archive: OpenArchive, document: Mapping[str, Any], variable: str) -> Suggestion:
@@ -140,9 +135,7 @@ def adapt(archive: OpenArchive, document: Mapping[str, Any], variable: str) -> S
     if plain["variable"] == variable:
         return Suggestion(dict(document), ())
     archive.store.variable(plain["variable"])
-    recent = _look_at(archive, variable)
-    if recent is None:
-        raise InvalidQuery(f"variable {variable!r} has no readings yet; ingest some, and ask again")
+    recent = _require_recent(archive, variable)
     fresh = _suggest_of(archive, recent)
     keeps = _pick(document, "snapshot", "as_of", "accept_flags", "variance")
     if _is_suggested(archive, plain, keeps):
@@ -188,10 +181,6 @@ class _Recent:
     """Whether means over the window differ between series."""
 
     @property
-    def is_counter(self) -> bool:
-        return self.variable.is_counter or self.variable.name in COUNTERS
-
-    @property
     def is_direction(self) -> bool:
         return self.variable.unit == CIRCLE
 
@@ -203,20 +192,26 @@ class _Recent:
     def aggregate(self) -> str:
         """The natural aggregate over time."""
         by_statistic = _BY_STATISTIC.get(self.series[0].statistic)
-        if by_statistic is None and self.is_counter:
+        if by_statistic is None and is_known_counter(self.variable):
             return "rain_accumulation"
         if self.is_direction:
             return "circular_mean"
         return by_statistic or "mean"
 
 
+def _require_recent(archive: OpenArchive, variable: str | None) -> _Recent:
+    """Look at a variable, or at the one to begin with; raises `InvalidQuery` without readings."""
+    recent = _choose_variable(archive) if variable is None else _look_at(archive, variable)
+    if recent is None:
+        name = "the archive" if variable is None else f"variable {variable!r}"
+        raise InvalidQuery(f"{name} has no readings yet; ingest some, and ask again")
+    return recent
+
+
 def _choose_variable(archive: OpenArchive) -> _Recent | None:
     """Choose the variable to begin with: one that varies, and that many stations measure."""
-    looked = [recent for name in _order_variables(archive) if (recent := _look_at(archive, name)) is not None]
-    if not looked:
-        return None
-    by_worth = sorted(looked, key=lambda recent: _worth(archive, recent), reverse=True)
-    return by_worth[0]
+    looked = (recent for name in _order_variables(archive) if (recent := _look_at(archive, name)) is not None)
+    return max(looked, key=lambda recent: _worth(archive, recent), default=None)
 
 
 def _worth(archive: OpenArchive, recent: _Recent) -> tuple[bool, bool, bool, bool, int]:
@@ -224,7 +219,7 @@ def _worth(archive: OpenArchive, recent: _Recent) -> tuple[bool, bool, bool, boo
         recent.varies and not recent.is_direction,
         recent.variable.standard_name in PREFERRED,
         recent.variable.standard_name is not None,
-        not recent.is_counter,
+        not is_known_counter(recent.variable),
         min(recent.reporting, len(_find_places(archive, recent.series)) or 1),
     )
 
@@ -270,7 +265,7 @@ def _choose_series(series: tuple[Series, ...]) -> tuple[NDArray[np.intp], Docume
     """
     indices = list(range(len(series)))
     select: Document = {}
-    by_default = [index for index in indices if series[index].statistic in ("sample", "mean")]
+    by_default = [index for index in indices if series[index].statistic in SELECTED_BY_DEFAULT["statistic"]]
     if 2 * _count_stations(series, by_default) >= _count_stations(series, indices):
         indices = by_default
     for name in ("statistic", "height_m", "interval_s", "replicate", "source"):
@@ -296,7 +291,7 @@ def _sample(chosen: NDArray[np.intp], each: float) -> NDArray[np.intp]:
     They are taken in runs, as neighbours are stored together.
     """
     count = max(min(len(chosen), SAMPLED_SERIES, int(SAMPLED_READINGS / max(each, 1.0))), min(len(chosen), 8))
-    runs = max(1, count // RUN)
+    runs = max(1, count // CHUNK_SERIES)
     starts = np.linspace(0, len(chosen) - count // runs, runs).round().astype(np.intp)
     return chosen[np.unique(starts[:, None] + np.arange(count // runs))]
 
@@ -452,8 +447,7 @@ def _choose_cell(recent: _Recent) -> str:
         if longest_s <= wanted_s and wanted_s % max(longest_s, 1) == 0
         else longest_s * math.ceil(wanted_s / max(longest_s, 1))
     )
-    length_s, unit = next((size, unit) for size, unit in _UNITS if cell_s % size == 0)
-    return f"{cell_s // length_s}{unit}"
+    return format_duration(cell_s * SECOND_NS)
 
 
 def _find_places(archive: OpenArchive, series: Sequence[Series]) -> NDArray[np.float64]:

@@ -140,9 +140,14 @@ def convert(values: ArrayLike, source: str, target: str) -> NDArray[np.float64]:
         raise InvalidUnit(f"{source!r} does not convert to {target!r}: they measure different things") from error
 
 
+def is_known_counter(variable: Variable) -> bool:
+    """Return whether a variable is a counter, by its declaration or its name."""
+    return variable.is_counter or variable.name in COUNTERS
+
+
 def counter_words(variable: Variable) -> str:
     """Describe a counter for the user; empty for other variables."""
-    if not (variable.is_counter or variable.name in COUNTERS):
+    if not is_known_counter(variable):
         return ""
     known = [f"{key} {value:g} {variable.unit}"
              for key, value in (("resolution", variable.resolution), ("rollover", variable.rollover))

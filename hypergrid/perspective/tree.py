@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import SECOND_NS, Window, format_duration
 from hypergrid.core.tokens import token
-from hypergrid.core.units import COUNTERS, Variable
+from hypergrid.core.units import Variable, is_known_counter
 from hypergrid.interpolation import METHODS, Method, TimeMethod, Variogram, method_in_time
 from hypergrid.layers.layer import Layer
 from hypergrid.perspective.functions.aggregates import AGGREGATES, AggregateRow
@@ -422,7 +422,7 @@ class Perspective:
         if isinstance(operator, Base):
             single, variable = any(series.statistic == "sample" for series in self.series), operator.source.variable
             # Readings other than samples are already reduced over an interval.
-            known = single and (variable.is_counter or variable.name in COUNTERS)
+            known = single and is_known_counter(variable)
             return frozenset({variable.name}) if known else frozenset()
         if isinstance(operator, Merge) or (isinstance(operator, Aggregate) and operator.row.rank is None):
             return frozenset()

@@ -49,8 +49,8 @@ export const text = (what) => send(`${PREFIX}/${what}`, {}, (response) => respon
 export const ask = (document, order) => post(`${PREFIX}/queries?order=${order}`, document);
 export const explain = (document) => post(`${PREFIX}/queries/explain`, document);
 export const variogram = (document, how) => post(`${PREFIX}/queries/variogram?${new URLSearchParams(how)}`, document);
-/** A first query of a variable, or of one that varies; and a query carried over to another variable: each {query, notes}. */
-export const suggest = (variable) => look(`suggestion${variable ? `?${new URLSearchParams({ variable })}` : ""}`);
+/** A first query of the archive, and a query carried over to another variable: each {query, notes}. */
+export const suggest = () => look("suggestion");
 export const adapt = (document, variable) => post(`${PREFIX}/suggestion?${new URLSearchParams({ variable })}`, document);
 export const plan = (document) => post(`${PREFIX}/engine/plan`, document);
 /** `keepalive` lets the request outlive the page that sends it. */
