@@ -97,6 +97,8 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "hypergrid/execution/test_memory.py": (
             "test_memory_is_used_again_when_the_last_view_is_gone",
             "test_threads_never_share_a_piece",
+            "test_what_is_kept_is_bounded_and_the_oldest_goes",
+            "test_only_memory_of_the_same_size_is_taken",
         ),
         "hypergrid/execution/test_orders.py": (
             "test_estimates_are_exact_where_computed_and_finite_elsewhere",
@@ -154,20 +156,30 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_what_was_committed_is_forced_to_the_disk",
             "test_care_that_fails_is_told_and_tried_again_later",
         ),
-        "hypergrid/archive/test_backup.py": ("test_backups_during_commits_restore_whole",),
+        "hypergrid/archive/test_backup.py": (
+            "test_backups_during_commits_restore_whole",
+            "test_a_backup_that_is_killed_leaves_the_former_one_and_no_branch_for_long",
+        ),
         "hypergrid/archive/test_checksums.py": (
             "test_a_flipped_bit_is_never_a_reading",
             "test_files_that_were_emptied_are_errors_and_named",
+            "test_readings_beside_slices_that_are_damaged_are_told_by_their_times",
         ),
         "hypergrid/archive/test_flags.py": ("test_flags_are_those_of_a_dictionary",),
         "hypergrid/archive/test_processes.py": ("test_nothing_is_printed",),
         "hypergrid/archive/test_properties.py": ("test_the_archive_holds_what_a_dictionary_holds",),
-        "hypergrid/archive/test_repair.py": ("test_plain_copies_made_during_commits_are_brought_to_a_whole_snapshot",),
+        "hypergrid/archive/test_repair.py": (
+            "test_plain_copies_made_during_commits_are_brought_to_a_whole_snapshot",
+            "test_each_file_that_is_emptied_is_mended_or_told",
+            "test_a_spare_that_is_damaged_is_named_and_written_anew",
+        ),
         "hypergrid/archive/test_side_table.py": ("test_a_window_reads_what_lies_in_it",),
         "hypergrid/archive/test_threads.py": ("test_threads_store_what_one_after_the_other_does",),
         "hypergrid/archive/test_upgrade.py": (
             "test_an_upgrade_that_is_killed_is_gone_on_with",
             "test_an_upgrade_that_ends_between_two_steps_is_gone_on_with",
+            "test_an_upgrade_changes_no_answer_and_keeps_what_was_cited",
+            "test_chunks_of_the_former_layout_are_compared_with_what_they_were",
         ),
         "hypergrid/wo_join/test_bad_input.py": ("test_keys_that_never_grow_are_told",),
         "hypergrid/wo_join/test_generator.py": ("test_settings_of_table_5_4",),
@@ -201,6 +213,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_what_the_command_line_writes_is_computed_again_after_its_snapshot_would_have_expired",
             "test_what_nobody_cited_is_answered_as_of_the_commit",
             "test_snapshots_that_results_cite_are_bounded_and_those_cited_by_hand_are_not",
+            "test_who_may_not_write_is_told_and_answered_as_of_the_commit",
         ),
         "hypergrid/test_against_oracle.py": (
             "test_the_questions_meet_every_operator_and_every_kind_of_cells",
@@ -223,7 +236,10 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_netcdf_is_read_back_as_it_was",
             "test_a_table_is_read_back_as_it_was",
         ),
-        "hypergrid/test_readme.py": ("test_the_plan_of_q1_is_the_one_that_the_readme_shows",),
+        "hypergrid/test_readme.py": (
+            "test_the_plan_of_q1_is_the_one_that_the_readme_shows",
+            "test_q1_enters_the_files_in_the_order_of_the_readme",
+        ),
         "hypergrid/test_start.py": (
             "test_what_takes_long_to_load_waits_until_it_is_used",
             "test_a_worker_of_a_stream_loads_neither_units_nor_what_only_queries_and_netcdf_need",
@@ -258,14 +274,20 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_a_position_that_is_known_survives_files_without_deployment",
             "test_files_of_one_name_from_two_folders_are_told_apart",
         ),
-        "ingest/quality/test_judging.py": ("test_pieces_have_the_flags_of_the_whole",),
+        "ingest/quality/test_judging.py": (
+            "test_pieces_have_the_flags_of_the_whole",
+            "test_pieces_of_counters_that_fall_have_the_flags_of_the_whole",
+        ),
         "ingest/quality/test_nearby.py": (
             "test_minutes_have_the_flags_of_the_whole",
             "test_old_stamps_beside_new_ones_have_the_flags_of_the_whole",
             "test_a_station_that_sends_all_it_kept_is_judged_piece_by_piece",
             "test_a_broken_sensor_costs_no_more",
         ),
-        "ingest/test_running_totals.py": ("test_daily_sums_are_those_of_totals_that_do_not_overlap",),
+        "ingest/test_running_totals.py": (
+            "test_daily_sums_are_those_of_totals_that_do_not_overlap",
+            "test_hours_add_up_to_the_longer_totals_of_the_same_time",
+        ),
         "ingest/test_real_data.py": ("test_every_reading_of_every_column_is_in_the_archive",),
         "ingest/reprocess/test_remap.py": (
             "test_a_unit_that_was_wrong",
@@ -291,6 +313,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_other_parameters_are_another_snapshot_of_the_same_values",
             "test_an_ingest_tells_what_it_found",
             "test_the_command_line_shows_before_and_after",
+            "test_one_variable_alone",
         ),
         "ingest/test_shared_data.py": (
             "test_netcdf",
@@ -306,6 +329,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_what_waited_is_stored_beside_what_a_file_said_meanwhile",
             "test_what_was_amended_since_and_what_was_refused_stay_as_they_are",
             "test_whenever_its_memory_is_lost_the_archive_is_that_of_a_batch_ingest",
+            "test_a_spool_that_ends_before_what_waited_is_completed_or_told",
         ),
         "ingest/streaming/test_spooled.py": ("test_whole_files_are_read_as_a_batch_ingest_does",),
         "ingest/streaming/test_streamed.py": (
@@ -332,14 +356,23 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_what_streams_brought_comes_back",
             "test_chunks_that_are_gone_come_back_and_cost_no_later_commit",
             "test_a_repair_that_is_killed_is_gone_on_with",
+            "test_what_streams_brought_comes_back_though_all_chunks_are_damaged",
+            "test_one_damaged_raw_copy_costs_no_more_than_itself",
+            "test_what_is_gone_is_listed_by_series_and_time",
+            "test_a_deployment_of_a_stream_that_lost_a_bit_is_read_from_its_spare",
         ),
         "ingest/repair/test_upgrading.py": (
             "test_no_flipped_bit_gives_an_upgraded_archive_another_value",
             "test_a_value_that_lost_a_bit_is_refused_and_comes_back",
+            "test_the_command_upgrades_and_stores_what_raw_copies_say",
+            "test_arrivals_that_are_others_are_counted",
         ),
         "ingest/repair/test_verifying.py": (
             "test_a_stream_is_compared_as_far_as_none_of_its_rows_wait",
             "test_each_run_is_read_by_the_shift_of_clocks_that_held_then",
+            "test_values_that_are_others_are_named_and_put_right",
+            "test_every_reading_of_files_that_amend_one_another_is_found",
+            "test_only_what_is_lost_is_stored",
         ),
         "queries/standing/test_commands.py": ("test_a_test_alert_and_those_that_do_not_arrive_are_shown",),
         "queries/standing/test_delivery.py": (
@@ -376,9 +409,15 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_random_commits_with_flags_that_are_judged_anew",
             "test_commits_of_every_kind_and_older_snapshots",
         ),
-        "queries/snapshots/test_latest.py": ("test_random_commits",),
+        "queries/snapshots/test_latest.py": (
+            "test_random_commits",
+            "test_late_new_replaced_and_missing_readings",
+        ),
         "queries/test_damaged_state.py": ("test_no_flipped_bit_is_read_as_something_else",),
-        "queries/web/edr/test_large.py": ("test_owslib_lists_every_station",),
+        "queries/web/edr/test_large.py": (
+            "test_owslib_lists_every_station",
+            "test_pages_lead_to_every_station",
+        ),
         "queries/web/edr/test_metadata.py": ("test_the_api_is_described",),
         "queries/web/edr/test_odd_words.py": ("test_edr_never_breaks",),
         "queries/web/edr/test_serving.py": (
@@ -390,13 +429,19 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_the_id_of_a_request_is_echoed_where_it_is_one",
             "test_the_files_of_a_page_are_not_counted",
         ),
-        "queries/web/test_damage.py": ("test_damage_to_a_running_server",),
+        "queries/web/test_damage.py": (
+            "test_damage_to_a_running_server",
+            "test_data_are_read_while_another_process_holds_state",
+        ),
         "queries/web/test_hardness.py": (
             "test_changed_queries_are_answered_or_refused",
             "test_grids_without_measure",
             "test_cells_of_time_that_cannot_be",
             "test_paths_that_lead_elsewhere",
             "test_400_idle_streams_leave_health_and_metrics_answered",
+            "test_many_half_open_connections_keep_nobody_out",
+            "test_one_address_cannot_take_all_connections",
+            "test_heads_that_are_none",
         ),
         "queries/web/test_logged_errors.py": ("test_an_answer_that_breaks_off_has_one_record_too",),
         "queries/web/test_memory.py": ("test_memory_is_given_back_after_large_and_refused_requests",),
@@ -404,6 +449,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "queries/web/routes/test_readings.py": (
             "test_the_judge_of_cf_finds_no_error",
             "test_bad_words_are_told",
+            "test_latest_values_after_commits_are_those_of_a_server_that_starts_then",
         ),
         "queries/web/routes/test_results.py": ("test_the_same_is_not_sent_again",),
         "queries/web/test_server.py": ("test_a_signal_cancels_what_runs_and_ends_the_server",),
@@ -414,6 +460,21 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "station_data/test_arrivals.py": ("test_each_reading_has_one_arrival_in_order",),
         "test_selection.py": ("test_long_proofs_are_short_but_in_the_soak",),
         "test_setup.py": ("test_a_forbidden_skip_is_a_failure",),
+        "end_to_end/test_recipes.py": ("test_a_written_recipe_comes_near_the_truth",),
+        "hypergrid/interpolation/test_tiled_cholesky.py": ("test_factor_solutions_and_inverse_are_those_of_numpy",),
+        "hypergrid/interpolation/test_automatic.py": ("test_close_to_kriging_with_the_true_variogram",),
+        "hypergrid/analysis/test_suggestion.py": ("test_a_map_is_carried_over_to_every_variable",),
+        "queries/web/edr/test_positions.py": ("test_each_position_is_the_cell_of_which_it_is_the_centre",),
+        "queries/jobs/test_runner.py": ("test_what_does_not_fit_in_memory_waits_and_small_queries_do_not_wait_for_it",),
+        "queries/web/test_full_disk.py": ("test_a_disk_without_a_free_byte",),
+        "queries/web/test_ranges.py": (
+            "test_what_bears_a_tag_is_the_same_byte_for_byte",
+            "test_a_large_file_is_written_once_for_all_its_parts",
+        ),
+        "queries/web/responses/test_ties.py": ("test_the_last_follower_takes_the_job_along",),
+        "queries/web/test_readiness.py": ("test_a_disk_that_hangs_is_told_once_and_then_at_once",),
+        "queries/test_backup_commands.py": ("test_state_is_consistent_while_a_server_writes",),
+        "queries/web/test_choosing.py": ("test_each_answers_with_what_is_chosen",),
     },
 }
 """Marks of single functions: of those of a file, by mark."""
