@@ -26,6 +26,7 @@ from hypergrid.execution import (
     make_plan,
     make_streamed_plan,
     refine,
+    resolve_automatic,
     run,
     start_store,
     to_dataset,
@@ -78,6 +79,19 @@ class Query(Fluent):
     def plan(self, *, refining: bool = False) -> Plan:
         return make_plan(self.surface(), refining=refining)
 
+    def resolve(self) -> Self:
+        """Replace each `interpolate("auto")` by the method that the readings support, with the reason in `because`.
+
+        `compute`, `refine`, `to_zarr` and `explain` do so themselves. A resolved query keeps its methods whatever is
+        read later; one without readings, or with too few stations, stays automatic.
+
+        Raises
+        ------
+        HyperGridError
+            The query cannot be answered.
+        """
+        return self._replace_question(resolve_automatic(self.question, self.lookup))
+
     def explain(
         self, *, strategy: StrategyOption = "auto", allowed_bytes: int | None = None, measured: bool = False
     ) -> str:
@@ -96,7 +110,8 @@ class Query(Fluent):
         HyperGridError
             The query cannot be answered, or the strategy does not exist.
         """
-        return explain(make_plan(self.surface(), strategy=strategy, allowed_bytes=allowed_bytes), measured=measured)
+        surface = self.resolve().surface()
+        return explain(make_plan(surface, strategy=strategy, allowed_bytes=allowed_bytes), measured=measured)
 
     def compute(
         self,
@@ -143,7 +158,8 @@ class Query(Fluent):
         self, strategy: StrategyOption, allowed_bytes: int | None, progress: Callable[[float], None] | None
     ) -> xr.Dataset:
         allowed = free_bytes() // 2 if allowed_bytes is None else allowed_bytes
-        plan = make_plan(self.surface(), strategy=strategy, allowed_bytes=allowed)
+        resolved = self.resolve()
+        plan = make_plan(resolved.surface(), strategy=strategy, allowed_bytes=allowed)
         plan.check(allowed)
         last = None
         for last in run(plan, watched=False):
@@ -151,7 +167,7 @@ class Query(Fluent):
                 progress(last.fraction)
         if last is None:
             raise InvalidQuery("a surface has at least one cell")
-        return to_dataset(self.question, plan.surface, last.outcome, token=plan.original.token)
+        return to_dataset(resolved.question, plan.surface, last.outcome, token=plan.original.token)
 
     def to_zarr(
         self,
@@ -192,8 +208,9 @@ class Query(Fluent):
         target = as_path(path, label="to_zarr", what="the folder of the store")
         # Before planning, so that an unusable path fails at once.
         check_store(target)
-        plan, chunks = make_streamed_plan(self.surface(), allowed_bytes)
-        outcome = start_store(target, self.question, plan, chunks)
+        resolved = self.resolve()
+        plan, chunks = make_streamed_plan(resolved.surface(), allowed_bytes)
+        outcome = start_store(target, resolved.question, plan, chunks)
         for state in run(plan, watched=False, outcome=outcome):
             if progress is not None:
                 progress(state.fraction)
@@ -233,10 +250,11 @@ class Query(Fluent):
         """
         walking = WalkSettings(fraction, walkers, seed)
         allowed = free_bytes() // 2 if allowed_bytes is None else allowed_bytes
-        plan = make_plan(self.surface(), refining=True, allowed_bytes=allowed)
+        resolved = self.resolve()
+        plan = make_plan(resolved.surface(), refining=True, allowed_bytes=allowed)
         plan.check(allowed)
         pictures = refine(plan, order=order, walking=walking)
-        return (Refinement(self.question, picture) for picture in pictures)
+        return (Refinement(resolved.question, picture) for picture in pictures)
 
     def _join_queries(self, query: Self, others: tuple[Self, ...]) -> Self:
         return replace(query, lookup=reduce(SourceLookup.join, (other.lookup for other in others), self.lookup))

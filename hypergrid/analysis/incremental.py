@@ -59,7 +59,7 @@ class Growing:
         Parameters
         ----------
         query
-            A query of an archive.
+            A query of an archive. An automatic interpolation keeps the method that is chosen now.
         allowed_bytes
             As for `Query.compute`, applied to each update.
 
@@ -80,14 +80,19 @@ class Growing:
                 "only a query of an archive can be followed; an array in memory does not grow: compute it"
             )
         self._allowed_bytes = allowed_bytes
-        self._query = query
-        self._node = clip_query(query)
+        self._query = query.resolve()
+        self._node = clip_query(self._query)
         self._diagnostics: Outcome | None = None
         self._rows = _SurfaceRows(self._node.topology.space.count)
         self._recompute()
 
     def __repr__(self) -> str:
         return f"Growing({self._query.question.summary}, snapshot {self.snapshot})"
+
+    @property
+    def query(self) -> Query:
+        """The query at the snapshot that the surface shows, with its automatic interpolations resolved."""
+        return self._query
 
     @property
     def snapshot(self) -> str:

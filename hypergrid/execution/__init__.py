@@ -7,6 +7,7 @@ from hypergrid.execution.planning.plan import Plan, Strategy, StrategyOption, fr
 from hypergrid.execution.results.dataset import split_notes, to_dataset
 from hypergrid.execution.results.zarr_sink import INCOMPLETE, ZarrOutcome, check_store, make_streamed_plan, start_store
 from hypergrid.execution.running.progressive import ProgressivePicture, refine
+from hypergrid.execution.running.resolve import resolve_automatic
 from hypergrid.execution.running.run import Frame, Outcome, Part, RunProgress, run, simulate
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "make_streamed_plan",
     "refine",
     "run",
+    "resolve_automatic",
     "simulate",
     "split_notes",
     "start_store",

@@ -465,7 +465,8 @@ def _compute(
     asked: _SurfaceRequest, archive: Archive, folder: Path, workers: Workers, stages: Stages, history: str
 ) -> tuple[SurfaceResult, list[str]]:
     """Compute the missing pieces of a surface, and gather all; return warnings about damaged ones, too."""
-    query, damaged = asked.query(archive), list[str]()
+    # Resolved once, so that all pieces are of one surface.
+    query, damaged = asked.query(archive).resolve(), list[str]()
     ranges = split_pieces(query, workers=workers.count)
     pieces_folder = folder / pieces_token(query, ranges)[:16]
     pieces_folder.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ affect. Computed rows are cached, so unaffected cells are not computed again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,9 +17,10 @@ from hypergrid.archive import Archive, Change
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import DAY_NS, SECOND_NS, Window, format_duration, format_instant
 from hypergrid.core.tokens import token
+from hypergrid.execution import resolve_automatic
 from hypergrid.execution.planning.dependencies import Changes, affected_time_cells
-from hypergrid.perspective import Base, Perspective
-from hypergrid.perspective.build.data_sources import PlanMemo
+from hypergrid.perspective import Base, Perspective, question_from_json
+from hypergrid.perspective.build.data_sources import PlanMemo, SourceLookup
 from hypergrid.perspective.build.restrict import restrict
 from hypergrid.query import OpenArchive, Query
 from hypergrid.topology import Bands, Grid, Instants, Periodic, Points, Regular, SeriesAxis, Space, ZoneCells, blocks_of
@@ -302,6 +303,19 @@ def check_definition(definition: Definition, archive: OpenArchive) -> Perspectiv
     condition.convert_levels(node.unit)
     check_condition(definition, node)
     return node
+
+
+def resolve_definition(definition: Definition, archive: OpenArchive) -> Definition:
+    """Replace automatic interpolations by methods that the archive supports today, for all later evaluations."""
+    variable = str(definition.query["variable"])
+    if archive.store.extent(variable) is None:
+        return definition
+    followed = FollowedSurface(definition.query, definition.window_ns)
+    question = question_from_json(followed.clip_document(newest_ns(archive.store, variable)))
+    resolved = resolve_automatic(question, SourceLookup(archive.store))
+    if resolved == question:
+        return definition
+    return replace(definition, query={**definition.query, "steps": resolved.to_json()["steps"]})
 
 
 def check_condition(definition: Definition, node: Perspective | None = None) -> None:

@@ -140,6 +140,7 @@ class StandingQueries:
         if surface is not None:
             # Fail at creation rather than at every evaluation.
             refuse_large(definition.name, [surface])
+        definition = incremental_tasks.resolve_definition(definition, archive)
         variable = str(definition.query["variable"])
         since_ns = (
             None if archive.store.extent(variable) is None else incremental_tasks.newest_ns(archive.store, variable)

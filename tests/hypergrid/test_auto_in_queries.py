@@ -1,5 +1,7 @@
 """The method "auto" in queries: the default, with layers, masts with two stations, levels of notes, and JSON."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -102,3 +104,79 @@ def test_json_needs_no_method_and_the_answer_can_be_had_again() -> None:
         answer = archive.query(document).compute()
         assert "auto chose" in answer.attrs["comment"]
         assert hg.again(answer, archive).confirmed
+
+
+def gappy(array: xr.DataArray) -> xr.DataArray:
+    """Without one reading of one station."""
+    values = array.to_numpy().copy()
+    values[2, 3] = np.nan
+    return array.copy(data=values)
+
+
+def steps_of(query: hg.Query) -> list[dict[str, object]]:
+    return query.to_json()["steps"]
+
+
+def test_a_resolved_query_names_its_method_and_computes_the_same_from_its_json() -> None:
+    query = hg.base(readings(), layers={"elevation": terrain()}).interpolate(grid=GRID)
+    resolved = query.resolve()
+    [step] = steps_of(resolved)
+    assert step["method"] == "external_drift_kriging"
+    assert step["params"]["drift"] == ["elevation"]
+    assert "auto chose kriging with a trend of elevation" in step["params"]["because"]
+    assert resolved.resolve().question == resolved.question
+    answer = query.compute()
+    assert json.loads(answer.attrs["hypergrid_query"])["steps"] == [step]
+    assert answer.attrs["comment"].count("auto chose") == 1
+    xr.testing.assert_identical(answer, resolved.compute())
+    assert "external_drift_kriging" in query.explain()
+
+
+def test_the_mean_is_taken_first_where_the_same_stations_report() -> None:
+    chain = hg.base(readings()).interpolate(grid=GRID).aggregate("mean", time="all")
+    first, chosen = steps_of(chain.resolve())
+    assert first["op"] == "aggregate"
+    assert "the mean over time is taken first" in chosen["params"]["because"]
+    by_hand = hg.base(readings()).aggregate("mean", time="all").interpolate(grid=GRID)
+    np.testing.assert_allclose(chain.compute()["value"], by_hand.compute()["value"], rtol=1e-12)
+    # A station that misses one slice is in some maps and not in others.
+    first, second = steps_of(hg.base(gappy(readings())).interpolate(grid=GRID).aggregate("mean", time="all").resolve())
+    assert (first["op"], second["op"]) == ("interpolate", "aggregate")
+    # Errors that are correlated for a given time need slices.
+    timed = (
+        hg.base(readings()).interpolate(grid=GRID).aggregate("mean", time="all").with_variance(correlation_time="1h")
+    )
+    assert [step["op"] for step in steps_of(timed.resolve())] == ["interpolate", "aggregate"]
+
+
+def test_queries_that_are_merged_are_resolved_within_the_clip_of_the_whole() -> None:
+    warm, cold = hg.base(readings()).interpolate(grid=GRID), hg.base(readings(seed=1)).interpolate(grid=GRID)
+    both = warm.merge("difference", cold).clip(time=("2024-01-01T00:00Z", "2024-01-01T03:00Z"))
+    first, merge = steps_of(both.resolve())
+    [other] = merge["with"]
+    assert first["method"] != "auto"
+    assert other["steps"][0]["method"] != "auto"
+    assert "clip" not in other
+    alone = hg.base(readings().isel(time=slice(0, 3))).interpolate(grid=GRID).resolve()
+    assert steps_of(alone)[0]["params"]["variogram"] == first["params"]["variogram"]
+
+
+@pytest.mark.parametrize("stations", [1, 2])
+def test_too_few_stations_leave_it_automatic(stations: int) -> None:
+    query = hg.base(readings().isel(station=slice(0, stations))).interpolate(grid=GRID)
+    assert query.resolve().question == query.question
+    assert "variogram not fitted" in query.compute().attrs["comment"]
+
+
+def test_of_many_slices_a_sample_decides() -> None:
+    many = readings(slices=1_500)
+    query = hg.base(many).interpolate(grid=GRID)
+    whole = steps_of(query.resolve())[0]
+    assert whole["method"] != "auto"
+    # A sample of 240 slices of the same network has about the same variogram.
+    few = steps_of(hg.base(many.isel(time=slice(0, 900))).interpolate(grid=GRID).resolve())[0]
+    assert sill(whole) == pytest.approx(sill(few), rel=0.3)
+
+
+def sill(step: dict[str, object]) -> float:
+    return hg.variogram(**step["params"]["variogram"]).sill

@@ -80,6 +80,7 @@ def prepare_interpolation(
     """
     method_name, given = operator.method, operator.arguments
     used, values, notes = treat_coincident(method_name, stations, values, given)
+    notes = (*filter(None, [given.get("because")]), *notes)
     model = given.get("variogram")
     if isinstance(model, Variogram):
         # Before anything is solved: an unsolvable system would suggest another remedy.

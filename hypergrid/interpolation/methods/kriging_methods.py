@@ -27,7 +27,13 @@ LARGEST_QUADRATURE = 16
 """Points per side of a cell beyond which accuracy no longer improves."""
 
 COMMON = (
-    Parameter("variogram", "variogram", "model, psill, range_m and nugget; or fit, or fit_by_slice"),
+    Parameter(
+        "variogram",
+        "variogram",
+        "model, psill, range_m and nugget; or fit (to the stations), or fit_by_slice",
+        required=False,
+        default="fit",
+    ),
     Parameter("neighbours", "count", "nearest stations to use; all where absent", required=False),
     Parameter(
         "radius_m", "number", "stations farther away are not used; no limit where absent", unit="m", required=False

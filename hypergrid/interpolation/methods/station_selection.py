@@ -1,4 +1,4 @@
-"""Selection of the stations of a step: coincident ones, and those far outside the grid."""
+"""Parameters of every interpolation: coincident stations, those far outside the grid, and why it was chosen."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
@@ -24,6 +24,8 @@ FAR_DIAGONALS, FAR_RANGES, FAR_MEDIANS = 10.0, 5.0, 10.0
 At least half of the stations always stay.
 """
 
+LONGEST_REASON = 2_000
+"""Length limit of `because` [characters]."""
 MAX_SHOWN = 10
 """Maximum stations named in a note or a message."""
 
@@ -32,6 +34,7 @@ PARAMETERS = (
     Parameter("coincident", "text", "refuse, merge or keep stations in one place", required=False),
     Parameter("merge_within_m", "number", "stations this near to each other are one place", unit="m", required=False),
     Parameter("ignore_beyond_m", "number", "stations farther from the grid are not used", unit="m", required=False),
+    Parameter("because", "text", "why this method was chosen, for the notes of the result", required=False),
 )
 """Parameters of every interpolation method, in addition to its own."""
 
@@ -44,14 +47,14 @@ def parse_selection(label: str, given: Mapping[str, Any]) -> dict[str, Any]:
     label
         The step's method, for messages.
     given
-        All four, bound, None if absent.
+        All of them, bound, None if absent.
 
     Raises
     ------
     NotFound
         Unknown treatment of coincident stations.
     InvalidQuery
-        A distance below zero, or a merge distance without merging.
+        A distance below zero, a merge distance without merging, or a reason longer than `LONGEST_REASON`.
     """
     chosen = {item.name: given[item.name] for item in PARAMETERS if given[item.name] is not None}
     coincident = chosen.get("coincident")
@@ -63,6 +66,10 @@ def parse_selection(label: str, given: Mapping[str, Any]) -> dict[str, Any]:
             raise InvalidQuery(f"{label} needs {name!r} of zero or more; got {chosen[name]:g}")
     if "merge_within_m" in chosen and coincident not in (None, "merge"):
         raise InvalidQuery(f"{label} got merge_within_m together with coincident={coincident!r}; leave one of them out")
+    if len(chosen.get("because", "")) > LONGEST_REASON:
+        raise InvalidQuery(
+            f"{label} needs 'because' of at most {LONGEST_REASON:,} characters; got {len(chosen['because']):,}"
+        )
     return chosen
 
 

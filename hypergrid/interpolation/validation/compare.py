@@ -120,11 +120,12 @@ def list_candidates(variogram: Variogram | None) -> Candidates:
 
 
 def _list_kriging() -> dict[str, str]:
-    """List the methods that need only a variogram, by label."""
+    """List the methods that need at most a variogram, by label."""
     return {
         row.name.replace("_", " "): row.name
         for row in METHODS.values()
-        if {item.name for item in row.parameters if item.required} == {"variogram"}
+        if any(item.name == "variogram" for item in row.parameters)
+        and not any(item.required for item in row.parameters)
     }
 
 

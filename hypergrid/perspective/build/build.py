@@ -331,10 +331,8 @@ def _find_ground(step: Step, node: Perspective) -> tuple[tuple[str, str], ...]:
         raise InvalidQuery(
             f"{step.name} needs positions as lon and lat [degree]; these stations have x and y in metres"
         )
-    try:
-        return ((ELEVATION, node.bases[0].source.layer(ELEVATION).token),)
-    except NotFound:
-        return ()
+    layer = _find_layer(node.bases[0].source, ELEVATION)
+    return () if layer is None else ((ELEVATION, layer.token),)
 
 
 def _aggregate(step: Step, node: Perspective, whole: Window, since_ns: int | None) -> Perspective:
@@ -503,7 +501,8 @@ def _interpolation(
     row = operator.row
     bound = bind(step.name, (*row.parameters, *SELECTION), dict(step.params), variable_unit=node.unit)
     selection = parse_selection(step.name, {item.name: bound.pop(item.name) for item in SELECTION})
-    parameters = {**row.parse(bound), **selection}
+    source = node.bases[0].source
+    parameters = _drop_trend_without_terrain({**row.parse(bound), **selection}, source)
     if variance:
         refuse_variance(trend_of(parameters))
     if not (np.isfinite(stations.x) & np.isfinite(stations.y)).any():
@@ -511,7 +510,6 @@ def _interpolation(
             f"none of the {stations.count} stations has a position; name them with lon and lat in the deployment file"
         )
     reach = measure_grid_distance(stations, grid, parameters)
-    source = node.bases[0].source
     if step.name == AUTO:
         # Two stations at one mast are common, and no reason to refuse a map.
         parameters.setdefault("coincident", "merge")
@@ -544,13 +542,32 @@ def _interpolation(
     return operator, cells
 
 
+def _drop_trend_without_terrain(parameters: dict[str, Any], source: Source) -> dict[str, Any]:
+    """Drop a trend in elevation that the values may select or not, if no layer has the elevation of the cells."""
+    trend = trend_of(parameters)
+    if trend is None or not trend.is_chosen or _find_layer(source, ELEVATION) is not None:
+        return parameters
+    reason = (
+        "no trend in elevation is tried, as the elevation of the cells is unknown: `hypergrid layers add dem.tif` "
+        "stores it"
+    )
+    kept = {name: value for name, value in parameters.items() if name != "trend"}
+    return {**kept, "because": "; ".join(filter(None, [parameters.get("because"), reason]))}
+
+
+def _find_layer(source: Source, name: str) -> Layer | None:
+    try:
+        return source.layer(name)
+    except NotFound:
+        return None
+
+
 def _knows_elevation(source: Source, cells: Grid) -> bool:
     """Return whether the source has a layer of elevation that covers all cells of a grid."""
-    try:
-        layer = source.layer(ELEVATION)
-    except NotFound:
+    layer = _find_layer(source, ELEVATION)
+    if layer is None or layer.system != cells.system:
         return False
-    return layer.system == cells.system and bool(np.isfinite(layer.sample(cells.centres(np.arange(cells.count)))).all())
+    return bool(np.isfinite(layer.sample(cells.centres(np.arange(cells.count)))).all())
 
 
 def _refuse_far(cells: Grid, stations: SeriesAxis, operator: Interpolate, reach: GridDistance) -> None:

@@ -55,8 +55,6 @@ class _Ingredients:
         given.update((self.params.get("parts") or {}).get(part, {}))
         method = given.pop("by", METHOD)
         known = {parameter.name for parameter in METHODS[method].parameters}
-        if "variogram" in known:
-            given.setdefault("variogram", "fit")
         # External drift already models elevation.
         if "drift" not in known:
             given = {**defaults, **given}

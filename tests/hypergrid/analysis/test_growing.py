@@ -209,6 +209,20 @@ def test_what_learns_from_all_slices_is_computed_anew_and_a_trend_does_not(
     same(growing.dataset(), asked().compute())
 
 
+def test_an_automatic_map_keeps_its_method_and_computes_what_changed(tmp_path: Path) -> None:
+    network = Network(tmp_path / "archive")
+    network.add(0, 30)
+    aligned = hg.open(network.folder)["air_temperature"].aggregate("mean", time="4min", min_coverage=0)
+    growing = hg.Growing(aligned.interpolate(grid=GRID))
+    [_, first] = growing.query.to_json()["steps"]
+    assert "auto chose" in first["params"]["because"]
+    network.add(30, 33)
+    update = growing.update()
+    assert (update.why, len(update.time_cells)) == ("", 2)
+    assert growing.query.to_json()["steps"][1] == first
+    same(growing.dataset(), growing.query.compute())
+
+
 @pytest.mark.parametrize("memory", [None, "estimate"])
 def test_a_variance_whose_correlation_is_found_from_all_slices_is_computed_anew(
     tmp_path: Path, memory: str | None

@@ -280,12 +280,21 @@ def test_a_trend_can_be_cross_validated() -> None:
     assert scores[2] < scores[0] / 3
 
 
+def test_kriging_without_a_variogram_fits_one() -> None:
+    readings = query("air_temperature", WARM, "degC")
+    fitted = readings.interpolate("ordinary_kriging", grid=GRID, variogram="fit").compute()
+    assert readings.interpolate("ordinary_kriging", grid=GRID).compute()["value"].equals(fitted["value"])
+
+
 class TestRefuses:
     def test_a_trend_without_the_layer(self) -> None:
         readings = query("air_temperature", WARM, "degC", layer=False)
+        # A trend that is asked for needs the layer; one that the values may select is dropped, which a note says.
         with pytest.raises(NotFound, match=r"unknown layer 'elevation'.*layers=.*use trend='none'"):
-            readings.interpolate("recipe", grid=GRID).plan()
-        assert readings.interpolate("recipe", grid=GRID, trend="none").compute()["value"].notnull().all()
+            readings.interpolate("recipe", grid=GRID, trend="profile").plan()
+        dropped = readings.interpolate("recipe", grid=GRID).compute()
+        assert dropped["value"].equals(readings.interpolate("recipe", grid=GRID, trend="none").compute()["value"])
+        assert "no trend in elevation is tried, as the elevation of the cells is unknown" in dropped.attrs["comment"]
 
     def test_a_variable_without_a_recipe(self) -> None:
         with pytest.raises(NotFound, match=r"unknown recipe of 'soil_moisture'.*use a method by name"):
