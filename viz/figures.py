@@ -29,6 +29,8 @@ from bokeh.models.renderers import GlyphRenderer
 from bokeh.palettes import Cividis256, RdBu11, Viridis256, interp_palette
 from bokeh.plotting import figure
 
+from hypergrid.core.units import unit_symbol
+
 Theme = Literal["light", "dark"]
 Scale = Literal["sequential", "diverging", "cyclic"]
 
@@ -121,7 +123,7 @@ class Words:
 
     @property
     def label(self) -> str:
-        return f"{self.variable} [{self.units}]"
+        return f"{self.variable} [{unit_symbol(self.units)}]"
 
 
 def map_figure(
@@ -165,7 +167,7 @@ def map_figure(
     stations = _stations(plot, extent)
     plot.add_tools(
         _station_hover(stations),
-        HoverTool(renderers=[surface], tooltips=[(words.variable, f"@image{{0.000}} {words.units}")]),
+        HoverTool(renderers=[surface], tooltips=[(words.variable, f"@image{{0.000}} {unit_symbol(words.units)}")]),
     )
     _colour_bar(plot, surface, words, look)
     return _item(plot)
@@ -321,7 +323,7 @@ def day_by_hour_figure(words: Words, *, theme: Theme, width: int, scale: Scale =
             tooltips=[
                 ("day", "$x{%F}"),
                 ("hour", "$y{0.0}"),
-                (words.variable, f"@image{{0.00}} {words.units}"),
+                (words.variable, f"@image{{0.00}} {unit_symbol(words.units)}"),
             ],
             formatters={"$x": "datetime"},
         )

@@ -46,7 +46,7 @@ from hypergrid.core.times import SECOND_NS, format_instant
 from hypergrid.execution import split_notes
 from hypergrid.formats.cf_timeseries import Box, read_timeseries
 from hypergrid.formats.results import check_path, write
-from hypergrid.interpolation import Comparison, Score
+from hypergrid.interpolation import Comparison
 from hypergrid.layers.layer import Layer
 from hypergrid.perspective.functions.catalogue import called, list_catalogue
 from hypergrid.query import OpenArchive, Query, base, open_archive, read_document
@@ -335,10 +335,14 @@ def compare_methods(
 def _show_comparison(compared: Sequence[Comparison]) -> None:
     footnotes = Footnotes()
     rows = [
-        (each.label, *_format_scores(each.common), footnotes.number([each.problem] if each.problem else each.notes))
+        (each.label, *_format_scores(each), footnotes.number([each.problem] if each.problem else each.notes))
         for each in compared
     ]
-    columns = ("method", "RMSE", "bias", "values", "in 95 % interval", "note")
+    unit = next((f" [{each.validation.samples.unit}]" for each in compared if each.validation is not None), "")
+    columns = (
+        "method", f"RMSE{unit}", f"bias{unit}", "in 95 % interval", f"RMSE of all that it estimates{unit}", "misses",
+        "note",
+    )  # fmt: skip
     show_table("Leave-one-out by station, best first", columns, rows)
     if compared and compared[0].scored_on:
         show_line(compared[0].scored_on)
@@ -357,11 +361,14 @@ def _station_query(
     return _read_query(file, open_archive(archive))
 
 
-def _format_scores(score: Score | None) -> tuple[str, str, str, str]:
-    if score is None:
-        return "", "", "", ""
+def _format_scores(compared: Comparison) -> tuple[str, ...]:
+    """Format the scores on the values that every method estimates, and on all that this one does."""
+    score = compared.common
+    if score is None or compared.validation is None:
+        return ("",) * 5
     covered = f"{score.coverage_95:.1%}" if math.isfinite(score.coverage_95) else ""
-    return f"{score.rmse:.4g}", f"{score.bias:+.3g}", f"{score.count:,}", covered
+    own = compared.validation.score
+    return f"{score.rmse:.4g}", f"{score.bias:+.3g}", covered, f"{own.rmse:.4g}", f"{own.missed:,}"
 
 
 @app.command()

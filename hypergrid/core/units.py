@@ -102,6 +102,35 @@ def _power(word: str) -> str:
     return f"{head}**{word[len(head) :]}" if head != word and head.isalpha() else word
 
 
+_RAISED: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_SYMBOLS: Final = {"degree": "°", "degrees": "°", "um": "µm"}
+"""Words of units that have a symbol."""
+_POWER: Final = re.compile(r"(?<=[A-Za-z)])-?[0-9]+$")
+
+
+def unit_symbol(unit: str) -> str:
+    """Return a unit as it is printed: °C for degC, W m⁻² for W m-2.
+
+    Examples
+    --------
+    >>> [unit_symbol(unit) for unit in ("degC", "W m-2", "m s-1", "%", "unknown")]
+    ['°C', 'W m⁻²', 'm s⁻¹', '%', 'unknown']
+    """
+    words = re.sub(r"\bdeg([CF])\b", r"°\1", unit).split()
+    return " ".join(_SYMBOLS.get(word, _POWER.sub(lambda power: power[0].translate(_RAISED), word)) for word in words)
+
+
+def format_quantity(value: float, unit: str = "") -> str:
+    """Return a value with its unit for people, to three digits and never as a power: "-0.3 °C", "2,494 m"."""
+    if not math.isfinite(value):
+        return f"{value}"
+    digits = 0 if value == 0 else min(max(2 - math.floor(math.log10(abs(value))), 0), 6)
+    number = f"{value:,.{digits}f}"
+    number = number.rstrip("0").rstrip(".") if "." in number else number
+    symbol = "" if unit in DIMENSIONLESS_TEXT else unit_symbol(unit)
+    return f"{'0' if number == '-0' else number}{'' if symbol in ('', '°') else ' '}{symbol}"
+
+
 def check_unit(unit: str) -> str:
     """Return the unit unchanged if it is known.
 

@@ -17,6 +17,7 @@ from hypergrid.core.times import (
     format_instant,
     format_timestamp,
 )
+from hypergrid.core.units import format_quantity
 from hypergrid.query import OpenArchive
 from hypergrid.topology import Grid, Space
 from queries.standing.conditions import (
@@ -306,7 +307,9 @@ def _change_time_ns(change: EpisodeChange) -> int:
 def _text(entry: StandingEntry, change: EpisodeChange, details: Mapping[str, Any]) -> str:
     episode, readings = change.episode, details["readings"]
     value = (
-        f", {readings[0]['value']:.6g} {readings[0]['unit']}" if readings and readings[0]["value"] is not None else ""
+        f", {format_quantity(readings[0]['value'], readings[0]['unit'])}"
+        if readings and readings[0]["value"] is not None
+        else ""
     )
     learned = ""
     if details.get("bound_s"):

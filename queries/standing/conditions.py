@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.times import SECOND_NS, format_duration, parse_duration
-from hypergrid.core.units import difference_of, parse_number
+from hypergrid.core.units import difference_of, parse_number, unit_symbol
 
 Floats = NDArray[np.float64]
 Marks = NDArray[np.bool_]
@@ -101,7 +101,7 @@ class LevelRule(Rule):
 
     def _level_words(self, what: str, unit: str) -> str:
         def format_level(level: Level) -> str:
-            return level if isinstance(level, str) else f"{level:g} {unit}".strip()
+            return level if isinstance(level, str) else f"{level:g} {unit_symbol(unit)}".strip()
 
         side, level = ("above", self.above) if self.above is not None else ("below", self.below)
         cleared = "" if self.clear in (None, level) else f", cleared at {format_level(self.clear)}"

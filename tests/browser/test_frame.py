@@ -101,7 +101,7 @@ def test_units_and_zone_are_always_in_sight(opened: Page) -> None:
         expect(opened.locator("#clock")).to_have_text(re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"))
         expect(opened.locator("#units")).to_contain_text("UTC")
     show(opened, "Explore")
-    expect(opened.locator("#units")).to_have_text("air_temperature [degC], times in UTC")
+    expect(opened.locator("#units")).to_have_text("air_temperature [°C], times in UTC")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

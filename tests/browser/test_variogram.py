@@ -28,7 +28,7 @@ def is_drawn(page: Page, words: str, caption: str = "caption") -> None:
 def test_points_with_pairs_and_both_models_by_mouse(opened: Page, archive: hg.OpenArchive, tmp_path: Path) -> None:
     run(opened, HOURLY)
     opened.get_by_label("Variogram", exact=True).check()
-    is_drawn(opened, "Variogram of air_temperature [(degC)²] at the stations")
+    is_drawn(opened, "Variogram of air_temperature [(°C)²] at the stations")
     expected = fit(archive, HOURLY)
     assert data(opened, "bins", "pairs") == expected.bins.pairs.tolist()
     np.testing.assert_allclose(data(opened, "bins", "x"), expected.bins.distance_m, rtol=1e-9)
@@ -38,9 +38,7 @@ def test_points_with_pairs_and_both_models_by_mouse(opened: Page, archive: hg.Op
     np.testing.assert_allclose(fitted, expected.variogram.semivariance(near), rtol=1e-9)
     np.testing.assert_allclose(given, 0.05 + 1.2 * (1 - np.exp(-3 * near / 250)), rtol=1e-9)
     caption = opened.locator("#caption")
-    expect(caption).to_contain_text(
-        "The query names: exponential, nugget 0.05 (degC)², sill 1.25 (degC)², range 250 m."
-    )
+    expect(caption).to_contain_text("The query names: exponential, nugget 0.05 (°C)², sill 1.25 (°C)², range 250 m.")
     expect(caption).to_contain_text(f"range {expected.variogram.effective_range_m:,.0f} m; it explains")
     expect(opened.locator("figure.pane").first.locator(".legend")).to_contain_text("exponential of the query")
     opened.get_by_text("As a table").first.click()
@@ -89,7 +87,7 @@ def test_series_and_what_stands_beside_have_variograms(opened: Page, archive: hg
     wait_for(opened, "beside: Done")
     opened.get_by_label("Variogram", exact=True).check()
     is_drawn(opened, "Variogram of relative_humidity [(%)²]")
-    is_drawn(opened, "Variogram of air_temperature [(degC)²]", "caption-second")
+    is_drawn(opened, "Variogram of air_temperature [(°C)²]", "caption-second")
     for place, document in (("picture", SERIES), ("picture-second", {**SERIES, "variable": "air_temperature"})):
         assert data(opened, "bins", "pairs", place) == fit(archive, document).bins.pairs.tolist()
     assert len(data(opened, "models", "values")) == 1, "the query names none"

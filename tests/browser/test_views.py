@@ -59,7 +59,7 @@ def test_uncertainty_beside_the_values(opened: Page, archive: hg.OpenArchive) ->
     expected = archive.query({**HOURLY, "variance": True}).compute()
     np.testing.assert_allclose(cells(opened), expected["value"].to_numpy()[0], rtol=1e-9)
     np.testing.assert_allclose(cells(opened, "picture-second"), np.sqrt(expected["variance"].to_numpy()[0]), rtol=1e-9)
-    expect(opened.locator("#caption-second")).to_contain_text("standard deviation [degC]")
+    expect(opened.locator("#caption-second")).to_contain_text("standard deviation [°C]")
 
 
 def test_pictures_beside_each_other_show_the_same_stretch(opened: Page) -> None:
@@ -257,7 +257,7 @@ def test_series_beside_each_other_are_saved_with_all_their_lines(opened: Page, t
     opened.get_by_label("Beside it").select_option("variable:surface_temperature")
     run(opened, SERIES)
     wait_for(opened, "beside: Done")
-    expect(opened.locator("#caption-second")).to_contain_text("surface_temperature [degC]")
+    expect(opened.locator("#caption-second")).to_contain_text("surface_temperature [°C]")
     assert len(data(opened, "lines", "station")) == 24
     with opened.expect_download() as downloading:
         opened.locator("#picture-part figure").first.get_by_role("button", name="Save shown values").click()

@@ -76,10 +76,13 @@ def test_the_token_knows_the_terrain(archive: OpenArchive, five_days: Path) -> N
     query = archive.query(document("solar_radiation"))
     bare = hg.open(five_days / "build/demo/archive")
     with pytest.raises(NotFound, match="hypergrid layers add"):
-        bare.query(document("solar_radiation")).plan()
-    without = bare.query(document("solar_radiation", trend="none"))
-    assert np.isfinite(without.compute()["value"]).all()
-    assert "clear sky is that of" in without.compute().attrs["comment"]
+        bare.query(document("solar_radiation", trend="profile")).plan()
+    without = bare.query(document("solar_radiation", trend="none")).compute()
+    assert np.isfinite(without["value"]).all()
+    assert "clear sky is that of" in without.attrs["comment"]
+    dropped = bare.query(document("solar_radiation")).compute()
+    assert dropped["value"].equals(without["value"])
+    assert "no trend in elevation is tried" in dropped.attrs["comment"]
     assert query.token != archive.query(document("solar_radiation", trend="none")).token
     assert "clear sky is that of" not in query.compute().attrs["comment"]
 

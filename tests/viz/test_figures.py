@@ -47,7 +47,7 @@ def test_a_map_has_what_the_page_fills() -> None:
     assert {"surface", "veil", "stations"} <= found.keys()
     assert found["colours"]["model"] == "LinearColorMapper"
     assert found["colours"]["palette"][0] == "#440154", "the palette is Viridis, which is perceptually uniform"
-    assert found["ColorBar"]["title"] == "air_temperature [degC]"
+    assert found["ColorBar"]["title"] == "air_temperature [°C]"
 
 
 def test_a_degree_of_longitude_is_drawn_shorter_by_the_cosine_of_latitude() -> None:
@@ -63,7 +63,7 @@ def test_axes_name_what_they_show() -> None:
     assert "lon [degree]" in text
     assert "lat [degree]" in text
     assert "x [m]" in str(map_figure(MapExtent(0, 10, 0, 10, geographic=False), WORDS, theme="light", width=900))
-    assert "air_temperature [degC]" in str(lines_figure(WORDS, theme="light", width=900))
+    assert "air_temperature [°C]" in str(lines_figure(WORDS, theme="light", width=900))
     assert "hour of day [UTC]" in str(day_by_hour_figure(WORDS, theme="light", width=900))
 
 

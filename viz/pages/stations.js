@@ -6,6 +6,7 @@ import { Pane } from "./pane.js";
 import { openRegion, stationColumns } from "./pictures.js";
 import { Quality } from "./quality.js";
 import { T } from "./text.js";
+import { unitText } from "./units.js";
 
 const AGAIN_MS = 15_000;
 const COUNTED_MS = 60_000;
@@ -30,7 +31,7 @@ class Stations {
     this.table = new LongTable(T.stations.caption, () => T.stations.columns.map((name, place) => (place === 3 ? [name, "time"] : place > 3 ? [name, "number"] : name)), (one) => this.cells(one), (one) => `${one.station} ${this.names[one.station]?.name ?? ""}`);
     this.pane = new Pane("station");
     this.detailTitle = h("h2", { id: "station-title", tabindex: -1 }, T.stations.pick);
-    this.variable = choice("station-variable", variables.map((one) => [one.name, `${one.name} [${one.unit}]`]), () => this.choose(this.station), variables[0].name);
+    this.variable = choice("station-variable", variables.map((one) => [one.name, `${one.name} [${unitText(one.unit)}]`]), () => this.choose(this.station), variables[0].name);
     this.period = choice("station-period", PERIODS.map((days) => [String(days), T.stations.period(days)]), () => this.choose(this.station), "2");
     this.counts = h("div", { id: "station-counts" });
     this.detail = h("section", { "aria-labelledby": "station-title" }, this.detailTitle,

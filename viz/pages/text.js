@@ -1,6 +1,7 @@
 // All that the pages say, in English. Functions take values that are written already.
 
 import { OTHERS } from "./text_others.js";
+import { unitText } from "./units.js";
 
 export const T = {
   missing: "–",
@@ -21,8 +22,8 @@ export const T = {
     clock: (time) => `${time} UTC`,
     archive: (stations, variables, time) => `${stations} stations · ${variables} variables${time ? ` · newest snapshot ${time.slice(0, 19).replace("T", " ")} UTC` : ""}`,
     emptyArchive: "No readings yet",
-    units: (variable, unit) => `${variable} [${unit}], times in UTC`,
-    variableUnits: ({ name, unit }) => `${name} [${unit}], times in UTC`,
+    units: (variable, unit) => `${variable} [${unitText(unit)}], times in UTC`,
+    variableUnits: ({ name, unit }) => `${name} [${unitText(unit)}], times in UTC`,
     noUnits: "Times in UTC",
     connection: { ok: "Connected", gone: "No answer from the server; trying again", login: "Login needed" },
     noData: "The archive has no readings yet.",
@@ -111,7 +112,7 @@ export const T = {
     grid: (grid) => `Grid: ${grid}. The region below the time sets it.`,
     with: "With (JSON list of queries)",
     withHint: "The first source is this query as it stands before the step.",
-    parameter: (name, unit, required) => `${name}${unit ? ` [${unit === "variable" ? "the variable's unit" : unit}]` : ""}${required ? " (needed)" : ""}`,
+    parameter: (name, unit, required) => `${name}${unit ? ` [${unit === "variable" ? "the variable's unit" : unitText(unit)}]` : ""}${required ? " (needed)" : ""}`,
     default: (value) => ` (${value} where nothing is given)`,
     more: (count) => `${count} more parameter${count === 1 ? "" : "s"}`,
     fits: { fit: "fitted to the readings", fit_by_slice: "fitted to each slice" },
@@ -167,11 +168,11 @@ export const T = {
     play: "Play",
     pause: "Pause",
     pick: { row: "Row of the cell for lines", column: "Column" },
-    picked: (x, y, unit) => `at ${x}, ${y} [${unit}]; or click on the map`,
-    range: (low, high, unit, why) => `Colours span ${low} to ${high} ${unit}: ${why}.`,
+    picked: (x, y, unit) => `at ${x}, ${y} [${unitText(unit)}]; or click on the map`,
+    range: (low, high, unit, why) => `Colours span ${low} to ${high} ${unitText(unit)}: ${why}.`,
     rangeDone: "the values of all time cells",
     rangeHeld: "the first estimate, and held while the picture sharpens; the final values set it at the end",
-    error: (error, unit) => ` Estimated cells are off by about ${error} ${unit} (root mean square).`,
+    error: (error, unit) => ` Estimated cells are off by about ${error} ${unitText(unit)} (root mean square).`,
     empty: (total, seconds) => `Done: every one of ${total} cells is missing · ${seconds} s`,
     notes: "Notes on the answer",
     downloads: "Downloads",
@@ -193,14 +194,14 @@ export const T = {
     how: "how",
     time: "time [UTC]",
     deviation: (name, unit) => `${name}: standard deviation [${unit}]`,
-    range: (low, high, unit) => `computed values from ${low} to ${high} ${unit}`,
+    range: (low, high, unit) => `computed values from ${low} to ${high} ${unitText(unit)}`,
     nothingYet: "no value computed yet",
     allMissing: "every value is missing (look at the time, the valid range, the flags, and the coverage that the steps ask for)",
     at: (height) => ` at ${height} m`,
     paler: " Paler cells are estimated from those around them.",
     circles: " Circles are stations.",
     map: ({ title, units, time, height, across, up, percent, values, rest, circles }) =>
-      `Map of ${title} [${units}] from ${time} on${height}, ${across} by ${up} cells, ${percent} % computed, ${values}.${rest}${circles}`,
+      `Map of ${title} [${unitText(units)}] from ${time} on${height}, ${across} by ${up} cells, ${percent} % computed, ${values}.${rest}${circles}`,
   },
 
   views: {
@@ -220,11 +221,11 @@ export const T = {
     place: (place) => `at ${place}`,
     cell: (place) => `cell at ${place}`,
     meanOf: (count) => (count === 1 ? "one series" : `mean of ${count} series`),
-    line: (title, unit, name, count, time) => `${title} [${unit}] of the ${name}, ${count} time cells from ${time}.`,
+    line: (title, unit, name, count, time) => `${title} [${unitText(unit)}] of the ${name}, ${count} time cells from ${time}.`,
     band: " The band is two standard deviations to each side.",
-    lines: (count, title, unit, rows, time) => `${count} series of ${title} [${unit}] over ${rows} time cells from ${time}.`,
-    days: (title, unit, what, time) => `${title} [${unit}]${what ? `, ${what}` : ""}: a column a day from ${time}, hours of the day upwards.`,
-    histogram: (title, unit, count, time) => `Histogram of ${count} values of ${title} [${unit}], ${time}.`,
+    lines: (count, title, unit, rows, time) => `${count} series of ${title} [${unitText(unit)}] over ${rows} time cells from ${time}.`,
+    days: (title, unit, what, time) => `${title} [${unitText(unit)}]${what ? `, ${what}` : ""}: a column a day from ${time}, hours of the day upwards.`,
+    histogram: (title, unit, count, time) => `Histogram of ${count} values of ${title} [${unitText(unit)}], ${time}.`,
   },
 
   brush: {
@@ -240,7 +241,7 @@ export const T = {
     choose: "Choose",
     clear: "Choose nothing",
     counted: (some, all) => `${some} of ${all} cells chosen.`,
-    mean: (title, chosen, others, units) => `${title}: ${chosen} ${units} in their mean, ${others} in that of the others.`,
+    mean: (title, chosen, others, units) => `${title}: ${chosen} ${unitText(units)} in their mean, ${others} in that of the others.`,
   },
 
   variogram: {
@@ -253,7 +254,7 @@ export const T = {
     axis: "semivariance",
     distance: "distance [m]",
     pairs: "pairs",
-    words: (name, units, points, pairs, cutoff) => `Variogram of ${name} [${units}] at the stations, all slices together: ${points} points of ${pairs} pairs up to ${cutoff} m; the numbers are pairs.`,
+    words: (name, units, points, pairs, cutoff) => `Variogram of ${name} [${unitText(units)}] at the stations, all slices together: ${points} points of ${pairs} pairs up to ${cutoff} m; the numbers are pairs.`,
     parameters: (model, nugget, sill, range) => `${model}, nugget ${nugget}, ${sill}, ${range}`,
     sill: (sill) => `sill ${sill}`,
     noSill: "no sill",

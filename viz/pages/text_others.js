@@ -1,5 +1,7 @@
 // What the pages beside Explore say; `text.js` has it too.
 
+import { unitText } from "./units.js";
+
 export const OTHERS = {
   stations: {
     health: "How the stations are",
@@ -19,7 +21,7 @@ export const OTHERS = {
     period: (days) => (days ? `The last ${days === 1 ? "day" : `${days} days`}` : "All"),
     noReadings: (variable) => `No readings of ${variable} in this time; choose another variable or a longer time.`,
     plot: (variable, station) => `${variable} of station ${station}`,
-    words: (count, variable, unit, flagged) => `${count} readings of ${variable} [${unit}] as they came; the line joins good ones and those that nobody judged, ${flagged} flagged ones are marked: triangles suspect, crosses fail.`,
+    words: (count, variable, unit, flagged) => `${count} readings of ${variable} [${unitText(unit)}] as they came; the line joins good ones and those that nobody judged, ${flagged} flagged ones are marked: triangles suspect, crosses fail.`,
     flagCaption: "Readings by flag",
     flag: "Flag",
     readings: "Readings",

@@ -6,6 +6,7 @@ import { Figure, stretch } from "./figures.js";
 import { MODELS } from "./forms.js";
 import { LINE_COLOURS } from "./pictures.js";
 import { T } from "./text.js";
+import { unitText } from "./units.js";
 
 const DASHES = ["solid", "dashed"];
 const SMALLEST = 5;
@@ -58,7 +59,8 @@ export async function variogramContent(question, common, fit) {
 }
 
 /** A model with its parameters and their units. */
-function parameters(model, units) {
+function parameters(model, unit) {
+  const units = unitText(unit);
   const range = model.effective_range_m === null ? T.variogram.noRange : T.variogram.range(number(model.effective_range_m, 0));
   return T.variogram.parameters(model.model, `${short(model.nugget)} ${units}`, model.sill === null ? T.variogram.noSill : T.variogram.sill(`${short(model.sill)} ${units}`), range);
 }

@@ -67,7 +67,7 @@ class _Candidate:
 
 
 def choose_drift(stations: Stations, values: Floats, covariates: tuple[str, ...] = ()) -> Choice:
-    """Choose drift and variogram by leaving out one station after the other.
+    """Choose drift and variogram by leaving out one station after the other; choices are cached.
 
     Parameters
     ----------
@@ -81,6 +81,13 @@ def choose_drift(stations: Stations, values: Floats, covariates: tuple[str, ...]
     InvalidQuery
         Too few stations or values that do not vary, of which nothing can be learned.
     """
+    if values.nbytes > MAX_KEYED_BYTES:
+        return _choose(stations, values, covariates)
+    key = key_of(AUTO, stations.positions_m, values, *covariates, *(stations.covariates[name] for name in covariates))
+    return WEIGHTS.get(key, lambda: _choose(stations, values, covariates))
+
+
+def _choose(stations: Stations, values: Floats, covariates: tuple[str, ...]) -> Choice:
     drawn = _draw(stations.count, values)
     stations, values = stations.take_stations(drawn[1]), values[np.ix_(*drawn)]
     drifts = _list_drifts(stations, covariates)
@@ -229,7 +236,7 @@ def _prepare(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Fi
     if plain.get("neighbours") is None and stations.count > MOST_IN_ONE_SYSTEM:
         plain["neighbours"] = NEAREST
     try:
-        choice = _choose_once(stations, values, covariates)
+        choice = choose_drift(stations, values, covariates)
     except InvalidQuery:
         # What is done where no variogram can be fitted is stated there.
         def build(model: Variogram, rows: slice) -> Field:
@@ -239,13 +246,6 @@ def _prepare(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Fi
     field = make_kriging_field(AUTO, choice.drift, stations, values, {**plain, "variogram": choice.variogram})
     field.notes = choice.notes
     return field
-
-
-def _choose_once(stations: Stations, values: Floats, covariates: tuple[str, ...]) -> Choice:
-    if values.nbytes > MAX_KEYED_BYTES:
-        return choose_drift(stations, values, covariates)
-    key = key_of("auto", stations.positions_m, values, *covariates, *(stations.covariates[name] for name in covariates))
-    return WEIGHTS.get(key, lambda: choose_drift(stations, values, covariates))
 
 
 def _parse(given: Mapping[str, Any]) -> dict[str, Any]:

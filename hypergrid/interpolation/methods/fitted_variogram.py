@@ -97,6 +97,12 @@ def parse_model(value: object) -> Variogram | VariogramRequest:
     return VariogramRequest(value["fit"], by, nugget_is)
 
 
+FLAT_SHARE: Final = 0.9
+"""Share of the nugget in the semivariance across the network from which a map is nearly flat."""
+DIFFERENT: Final = 3.0
+"""Standard deviation of the stations' means, in errors of a mean, from which they differ."""
+
+
 @dataclass(frozen=True)
 class ResolvedVariogram:
     """Fitted variogram with its notes."""
@@ -149,7 +155,27 @@ def _fit(wanted: VariogramRequest, stations: Stations, values: Floats) -> Resolv
     )
     reporting_slices = int(np.isfinite(values).any(axis=1).sum())
     narrow = (NARROW,) if wanted.by == "slice" or reporting_slices < MIN_SLICES else ()
-    return ResolvedVariogram(resolved_model, notes + ((fit.warning,) if fit.poor else ()) + narrow)
+    flat = _note_flatness(resolved_model, stations, values)
+    return ResolvedVariogram(resolved_model, notes + flat + ((fit.warning,) if fit.poor else ()) + narrow)
+
+
+def _note_flatness(model: Variogram, stations: Stations, values: Floats) -> tuple[str, ...]:
+    """Warn that a variogram without structure draws a flat map, where the means of the stations differ."""
+    extent = np.linalg.norm(np.ptp(stations.positions_m, axis=0))
+    counts = np.isfinite(values).sum(axis=0)
+    if model.nugget < FLAT_SHARE * float(model.semivariance(np.array(extent))) or (counts < 2).all():
+        return ()
+    steady = counts > 1
+    means = np.nanmean(values[:, steady], axis=0)
+    errors = np.nanstd(values[:, steady], axis=0, ddof=1) / np.sqrt(counts[steady])
+    spread, error = float(np.ptp(means)), float(np.sqrt(np.mean(errors**2)))
+    if not means.std() > DIFFERENT * error:
+        return ()
+    return (
+        f"the map is nearly flat, as the fitted variogram has hardly any structure, but the means of the stations "
+        f"differ by {spread:.3g}, {spread / error:.0f} times the error of one: interpolate by 'auto', or give the "
+        "variogram",
+    )
 
 
 def _varies(values: Floats) -> bool:

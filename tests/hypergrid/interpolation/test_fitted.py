@@ -90,6 +90,27 @@ def test_a_slice_whose_own_variogram_is_singular_has_the_pooled_one_and_is_count
     assert "(in 1 of them the variogram of the slice itself gives a system without a unique solution)" in note
 
 
+PLAIN = np.array(
+    [[0, 0], [9e3, 2e3], [4e3, 8e3], [15e3, 12e3], [21e3, 3e3], [26e3, 15e3], [12e3, 20e3], [24e3, 22e3]]
+).astype(float)
+
+
+def test_a_flat_map_of_stations_that_differ_warns() -> None:
+    rng = np.random.default_rng(1)
+    stations = Stations(PLAIN, tuple("abcdefgh"), {})
+    offsets = np.array([8.5, 9.6, 9.0, 8.7, 8.8, 9.5, 9.2, 8.6])
+    flat = METHODS["ordinary_kriging"].prepare(
+        stations, offsets + 0.1 * rng.normal(size=(48, 8)), {"variogram": VariogramRequest()}
+    )
+    drawn = flat.estimate(Targets(PLAIN + 3_000.0)).mean(axis=0)
+    assert np.ptp(drawn) < 0.2 * np.ptp(offsets)
+    assert "the map is nearly flat" in " ".join(flat.notes)
+    noise = METHODS["ordinary_kriging"].prepare(
+        stations, 9.0 + rng.normal(size=(48, 8)), {"variogram": VariogramRequest()}
+    )
+    assert "the map is nearly flat" not in " ".join(noise.notes)
+
+
 @pytest.mark.parametrize("by", ["all", "slice"])
 def test_a_fitted_nugget_can_be_measurement_error(by: str) -> None:
     stations = network()

@@ -111,7 +111,7 @@ def test_an_alert_is_raised_once_cleared_by_hysteresis_and_says_what_it_saw(
     ]
     first = told[0]
     assert first["readings"] == [{"time": "2007-10-01T00:22:00Z", "value": 21.0, "unit": "degC", "measure": 21.0}]
-    assert first["rule"] == "value above 20 degC, cleared at 18 degC"
+    assert first["rule"] == "value above 20 °C, cleared at 18 °C"
     assert first["snapshot"] in [one.id for one in live.archive.snapshots]
     assert first["id"] == "live-1"
     assert "hot raised at 2, 2007-10-01T00:22Z" in first["text"]

@@ -52,7 +52,7 @@ def test_what_was_found_for_a_query_is_not_told_for_another_of_its_name(
     live.everywhere(11, -60.0)
     runner.settle()
     assert [(one["rule"], one["place"]) for one in standing.alerts()] == [
-        ("value below -50 degC", place) for place in STATIONS
+        ("value below -50 °C", place) for place in STATIONS
     ]
     assert {str(to) for _, to in standing.store.list_waiting()} == {"email:new@x.org"}
 
