@@ -5,7 +5,6 @@ import json
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.core.lru_cache import LruCache
 from hypergrid.core.parameters import Parameter, make_schema
 from hypergrid.core.readings import Station
-from hypergrid.core.times import format_timestamp
+from hypergrid.core.times import DAY_NS, format_timestamp
 from hypergrid.core.units import Variable
 from hypergrid.interpolation import METHODS
 from hypergrid.interpolation.methods.station_selection import PARAMETERS
@@ -44,6 +43,7 @@ class Catalogue:
     def __init__(self, archive: OpenArchive, *, saved: Path | None = None) -> None:
         self.archive, self._saved = archive, saved
         self._logged: set[str] = set()
+        self._answerable: tuple[object, set[str]] | None = None
         self._suggestions: LruCache[tuple[str, str | None], Suggestion] = LruCache(SUGGESTIONS)
 
     def variables(self) -> list[dict[str, Any]]:
@@ -99,14 +99,19 @@ class Catalogue:
         return documents
 
     def answerable_queries(self) -> dict[str, Mapping[str, Any]]:
-        """Load the saved queries that the newest snapshot can answer."""
-        archive = self.archive.latest()
-        documents = {}
-        for name, document in self.saved_queries().items():
-            with suppress(HyperGridError):
-                archive.query(document).surface()
-                documents[name] = document
-        return documents
+        """Load the saved queries that the newest snapshot can answer.
+
+        Building them all takes half a second for thousands of stations, so that it is done again only if what they
+        depend on changes: the queries, stations, layers, variables, and the days that these have readings of.
+        """
+        archive, saved = self.archive.latest(), self.saved_queries()
+        extents = [(name, archive.store.extent(name)) for name in archive.variables]
+        days = {name: (span.start_ns // DAY_NS, span.stop_ns // DAY_NS) for name, span in extents if span is not None}
+        needs = (saved, archive.store.variables, archive.store.stations, archive.layers.entries, days)
+        kept = self._answerable
+        if kept is None or kept[0] != needs:
+            kept = self._answerable = needs, {name for name in saved if _can_answer(archive, saved[name])}
+        return {name: document for name, document in saved.items() if name in kept[1]}
 
     def suggest(self, variable: str | None) -> Suggestion:
         """Return a first query at the newest snapshot, cached; parameters and errors as of `suggest_document`."""
@@ -128,6 +133,14 @@ class Catalogue:
     def _read_saved(self) -> Iterator[tuple[str, Mapping[str, Any] | InvalidQuery]]:
         if self._saved is not None and self._saved.is_dir():
             yield from ((path.stem, _read(path)) for path in sorted(self._saved.glob("*.json")))
+
+
+def _can_answer(archive: OpenArchive, document: Mapping[str, Any]) -> bool:
+    try:
+        archive.query(document).surface()
+    except HyperGridError:
+        return False
+    return True
 
 
 def _feature(station: Station) -> dict[str, Any]:

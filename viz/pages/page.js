@@ -31,6 +31,10 @@ function address() {
 
 const hash = (name, params) => `#${name}${params && String(params) ? `?${params}` : ""}`;
 
+/** Pages that offer the saved queries, and the request for these. */
+const OFFER_SAVED = ["explore", "engine"];
+let saved = Promise.resolve({});
+
 /** What every page may ask of the frame. */
 const frame = {
   known: { variables: [], stations: { features: [] }, snapshots: [], functions: {}, saved: {} },
@@ -150,6 +154,7 @@ async function show() {
   }
   await frame.attempt(async () => {
     if (!opened[name]) {
+      if (OFFER_SAVED.includes(name)) frame.known.saved = await saved;
       part(`page-${name}`).replaceChildren();
       opened[name] = PAGES[name].open(part(`page-${name}`), frame);
     }
@@ -172,7 +177,10 @@ async function load() {
     document.body.dataset.ready = "no";
     return;
   }
-  const known = await Promise.all(["variables", "stations", `snapshots?limit=${MOST_VERSIONS}`, "functions", "saved?answerable=true"].map((what) => api.look(what).catch((problem) => problem)));
+  // To find those that can be answered takes as long as all the rest, and not every page offers them.
+  saved = api.look("saved?answerable=true");
+  saved.catch(() => {});
+  const known = await Promise.all(["variables", "stations", `snapshots?limit=${MOST_VERSIONS}`, "functions"].map((what) => api.look(what).catch((problem) => problem)));
   const failed = known.find((one) => one instanceof Error);
   // A page without a list of stations could still ask, but it is the same server that answers all.
   if (failed) {
@@ -180,7 +188,7 @@ async function load() {
     document.body.dataset.ready = "no";
     return;
   }
-  [frame.known.variables, frame.known.stations, frame.known.snapshots, frame.known.functions, frame.known.saved] = known;
+  [frame.known.variables, frame.known.stations, frame.known.snapshots, frame.known.functions] = known;
   const { variables, stations: { features }, snapshots } = frame.known;
   part("archive").textContent = variables.length ? T.frame.archive(number(features.length), number(variables.length), snapshots[0]?.time) : T.frame.emptyArchive;
   part("no-data").replaceChildren(...(variables.length ? [] : [empty(T.frame.noData, T.frame.noDataAdvice, h("pre", { tabindex: 0 }, T.frame.noDataCommand), button(T.frame.lookAgain, load))]));

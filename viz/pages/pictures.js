@@ -125,6 +125,14 @@ export function around(stations) {
   return { west: lon[0] - rim(lon), east: lon[1] + rim(lon), south: lat[0] - rim(lat), north: lat[1] + rim(lat) };
 }
 
+const regionAsked = (title, bounds) => ({ title, variable: "", units: "", geographic: true, ...bounds });
+
+/** Fetch the empty map of the stations before it is opened. */
+export async function expectRegion(place, stations, title) {
+  const bounds = around(stations);
+  if (bounds) await Figure.fetch(place, "region", regionAsked(title, bounds));
+}
+
 /** The stations, where dragging chooses a region. */
 export async function openRegion(place, stations, { health, title, onBox, onTap }) {
   const bounds = around(stations);
@@ -132,7 +140,7 @@ export async function openRegion(place, stations, { health, title, onBox, onTap 
     clear(place);
     return null;
   }
-  const figure = await Figure.open(place, "region", { title, variable: "", units: "", geographic: true, ...bounds });
+  const figure = await Figure.open(place, "region", regionAsked(title, bounds));
   const columns = stationColumns(stations, health);
   figure.find("stations").data = columns;
   figure.on({

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { LongTable, button, choice, duration, empty, field, h, instant, number, table, visible } from "./dom.js";
 import { Pane } from "./pane.js";
-import { openRegion, stationColumns } from "./pictures.js";
+import { expectRegion, openRegion, stationColumns } from "./pictures.js";
 import { Quality } from "./quality.js";
 import { T } from "./text.js";
 import { unitText } from "./units.js";
@@ -66,14 +66,15 @@ class Stations {
 
   /** Ask how the stations are; draw again only what changed. */
   async look() {
+    const { stations } = this.frame.known;
+    if (!this.map.figure) expectRegion(this.map, stations, "").catch(() => {});
     const told = await api.look("stations/health");
     const text = JSON.stringify(told);
     if (text === this.told) return;
     // Readings came: what the tests say of them is worth asking for, but seldom, for all of them are counted.
     if (this.told && this.countedAt + COUNTED_MS < performance.now()) this.count().catch(() => {});
     this.told = text;
-    const { features } = this.frame.known.stations;
-    this.names = Object.fromEntries(features.map((feature) => [feature.id, feature.properties]));
+    this.names = Object.fromEntries(stations.features.map((feature) => [feature.id, feature.properties]));
     this.health = Object.fromEntries(told.map((one) => [one.station, one]));
     this.newest = told.reduce((newest, one) => Math.max(newest, one.heard ? Date.parse(one.heard) : 0), 0);
     const count = (state) => told.filter((one) => one.state === state).length;
