@@ -6,10 +6,15 @@ from pathlib import Path
 
 def judge_cf(path: Path) -> list[str]:
     """Return what compliance-checker finds that CF requires and a NetCDF file lacks."""
+    return judge_file(path, "cf")
+
+
+def judge_file(path: Path, rules: str) -> list[str]:
+    """Return what compliance-checker finds that a NetCDF file must have by some rules, "cf" or "acdd", and lacks."""
     from compliance_checker.runner import CheckSuite, ComplianceChecker  # noqa: PLC0415 - two seconds to load
 
     CheckSuite.load_all_available_checkers()
-    out = path.with_suffix(".json")
-    ComplianceChecker.run_checker(str(path), ["cf"], 0, "normal", output_filename=str(out), output_format="json")
-    told = json.loads(out.read_text("utf-8"))["cf"]
+    out = path.with_suffix(f".{rules}.json")
+    ComplianceChecker.run_checker(str(path), [rules], 0, "normal", output_filename=str(out), output_format="json")
+    told = json.loads(out.read_text("utf-8"))[rules]
     return [f"{one['name']}: {text}" for one in told["high_priorities"] for text in one["msgs"]]
