@@ -90,4 +90,5 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any attribute of a module
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    # What completion offers: the public names, not what this module imports for itself.
+    return sorted(__all__)

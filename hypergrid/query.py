@@ -37,6 +37,7 @@ from hypergrid.perspective.build.data_sources import ARRAY, PlanMemo, SourceLook
 from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.perspective.sources.array_source import array_source
 from hypergrid.perspective.spec.fluent import Fluent
+from hypergrid.perspective.spec.names import RefinementOrder
 from hypergrid.refinement import Refinement
 from hypergrid.topology.zones import inline_zone_files
 
@@ -220,7 +221,7 @@ class Query(Fluent):
     def refine(
         self,
         *,
-        order: str = "coarse_to_fine",
+        order: RefinementOrder | str = "coarse_to_fine",
         walkers: int | None = None,
         seed: int = 0,
         fraction: float = 0.15,

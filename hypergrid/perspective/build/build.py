@@ -27,7 +27,7 @@ from hypergrid.perspective.build.aggregate_checks import (
     refuse_overlapping,
 )
 from hypergrid.perspective.build.data_sources import PlanMemo, format_step, make_base_key
-from hypergrid.perspective.build.merge_step import check_sources, merge
+from hypergrid.perspective.build.merge_step import merge
 from hypergrid.perspective.build.recipes import expand_recipes
 from hypergrid.perspective.build.restrict import (
     INSTANT_NS,
@@ -51,6 +51,7 @@ from hypergrid.perspective.functions.rows import CONVERTS, MERGES
 from hypergrid.perspective.sources.array_source import find_span, find_start_window, has_intervals
 from hypergrid.perspective.spec.cell_specs import has_same_cells, is_periodic, make_space_cells, make_time_cells
 from hypergrid.perspective.spec.query_spec import GRID_KEYS, QuerySpec, Step
+from hypergrid.perspective.spec.step_checks import check_sources
 from hypergrid.perspective.tree import (
     Aggregate,
     Base,

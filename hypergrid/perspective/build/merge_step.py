@@ -31,24 +31,6 @@ from hypergrid.topology import (
 from hypergrid.topology.axes import PER_UNIT
 
 
-def check_sources(name: str, others: int) -> None:
-    """Refuse a merge with the wrong number of sources.
-
-    Raises
-    ------
-    InvalidQuery
-        The function takes another number; the message lists its sources in order.
-    """
-    row = MERGES[name]
-    needed = len(row.roles) - 1
-    if others != needed:
-        count = "one other query" if needed == 1 else f"{needed} other queries"
-        order = ", then ".join(row.roles)
-        raise InvalidQuery(
-            f"merge {name!r} takes {count} in 'with' (it is of {order}, the first being this query); got {others}"
-        )
-
-
 def merge(
     name: str, sources: tuple[Perspective, ...], *, normal: frozenset[int], given: Mapping[str, Any]
 ) -> Perspective:

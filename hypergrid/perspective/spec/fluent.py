@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Self
 
-import numpy as np
-
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.core.times import format_timedelta
+from hypergrid.perspective.spec.names import AggregateName, ConvertName, MergeName, MethodName
+from hypergrid.perspective.spec.python_values import write_bounds, write_duration, write_time_cells
 from hypergrid.perspective.spec.query_spec import QuerySpec, Step, choose_interpolation_cells, freeze_items
+from hypergrid.perspective.spec.step_checks import check_step
 from hypergrid.topology.points import Points, cells_json
 from hypergrid.topology.space import Grid
 from hypergrid.topology.zones import zones as read_zones
@@ -32,13 +32,13 @@ class Fluent(ABC):
         """Return a query that also reads the data of others."""
         return query
 
-    def convert(self, function: str, **params: object) -> Self:
+    def convert(self, function: ConvertName | str, **params: object) -> Self:
         """Apply an element-wise function (`valid_range`, `scale`, …) to the values."""
-        return self._add_step(Step("convert", function, freeze_items(params)))
+        return self._add_step(Step("convert", function, _freeze_params(params)))
 
     def aggregate(
         self,
-        function: str,
+        function: AggregateName | str,
         *,
         time: object = None,
         lon: object = None,
@@ -56,13 +56,14 @@ class Fluent(ABC):
         function
             Name of an aggregate.
         time
-            "10min", {"length": "15min", "step": "5min"}, or "all"; "month", "season", "year", "hydrological_year" (from
-            October; {"hydrological_year": 9} from September), {"edges": [instants…]}; a duration or name with an offset
-            or zone, {"step": "1day", "offset": "6h"}, {"step": "month", "zone": "Europe/Zurich"}. Periodic cells:
-            "hour_of_day", "day_of_week" (Monday is 1), "day_of_year" (29 February is 60, 1 March 61 in every year),
-            "month_of_year", "season_of_year" (DJF is 1); {"periodic": "hour_of_day", "zone": …} or {…, "solar": True}
-            (mean solar time at the stations' mean longitude); {"periodic": "6h", "within": "1day", "phase": "3h"}. The
-            dimension of a periodic result is named after its cells, and no aggregate over time can follow.
+            "10min" (or "hourly", "1D", a timedelta, a pandas offset), {"length": "15min", "step": "5min"}, or "all";
+            "month", "season", "year", "hydrological_year" (from October; {"hydrological_year": 9} from September),
+            {"edges": [instants…]}; a duration or name with an offset or zone, {"step": "1day", "offset": "6h"},
+            {"step": "month", "zone": "Europe/Zurich"}. Periodic cells: "hour_of_day", "day_of_week" (Monday is 1),
+            "day_of_year" (29 February is 60, 1 March 61 in every year), "month_of_year", "season_of_year" (DJF is 1);
+            {"periodic": "hour_of_day", "zone": …} or {…, "solar": True} (mean solar time at the stations' mean
+            longitude); {"periodic": "6h", "within": "1day", "phase": "3h"}. The dimension of a periodic result is named
+            after its cells, and no aggregate over time can follow.
         lon, lat, x, y
             New cells along an axis of a grid: a length, or "all".
         z
@@ -78,12 +79,12 @@ class Fluent(ABC):
         """
         # Inlined as JSON, so that the question does not depend on a file.
         polygons = None if zones is None else read_zones(zones).to_json()
-        cells = {"time": _format_duration(time), "lon": lon, "lat": lat, "x": x, "y": y, "z": z, "zones": polygons}
-        return self._add_step(Step("aggregate", function, freeze_items(params), freeze_items(_drop_absent(cells))))
+        cells = {"time": write_time_cells(time), "lon": lon, "lat": lat, "x": x, "y": y, "z": z, "zones": polygons}
+        return self._add_step(Step("aggregate", function, _freeze_params(params), freeze_items(_drop_absent(cells))))
 
     def interpolate(
         self,
-        method: str = "auto",
+        method: MethodName | str = "auto",
         *others: Self,
         grid: Grid | Points | Mapping[str, Any] | None = None,
         time: object = None,
@@ -112,13 +113,17 @@ class Fluent(ABC):
         InvalidQuery, NotFound
             Neither a grid nor a time, or both; an unknown method.
         """
-        where = choose_interpolation_cells(None if grid is None else _grid_json(grid), _format_duration(time))
+        where = choose_interpolation_cells(None if grid is None else _grid_json(grid), write_duration(time))
         step = Step(
-            "interpolate", method, freeze_items(_drop_absent(params)), freeze_items(where), _list_questions(others)
+            "interpolate",
+            method,
+            _freeze_params(_drop_absent(params)),
+            freeze_items(where),
+            _list_questions(others),
         )
         return self._join_queries(self._add_step(step), others)
 
-    def merge(self, function: str, *others: Self, **params: object) -> Self:
+    def merge(self, function: MergeName | str, *others: Self, **params: object) -> Self:
         """Combine with other queries of the same cells (`difference`, `anomaly`, `vapour_pressure_deficit`, …).
 
         The function defines its sources and their order; this query is the first. A query over "all", or over periodic
@@ -126,21 +131,16 @@ class Fluent(ABC):
         the value of the climatology cell that contains it. A climatology uses all readings, regardless of the surface's
         clip, or those in its own clip: `hourly.merge("anomaly", normal.clip(time=("1991", "2021")))`.
         """
-        step = Step("merge", function, freeze_items(_drop_absent(params)), others=_list_questions(others))
+        step = Step("merge", function, _freeze_params(_drop_absent(params)), others=_list_questions(others))
         return self._join_queries(self._add_step(step), others)
 
     def clip(self, **bounds: object) -> Self:
         """Keep the cells whose corner is within bounds, stop excluded.
 
-        Bounds are given per dimension: time, lon, lat, x, y or z = (start, stop).
+        Bounds are given per dimension: time, lon, lat, x, y or z = (start, stop), or slice(start, stop), whose stop is
+        excluded as well. Instants are text, datetimes, dates or pandas Timestamps.
         """
-        listed = []
-        for name, pair in bounds.items():
-            if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise InvalidQuery(
-                    f"clip of {name!r} needs a start and a stop, ('2007-10-01', '2007-10-04'); got {pair!r}"
-                )
-            listed.append((name, (pair[0], pair[1])))
+        listed = [(name, write_bounds(name, pair)) for name, pair in bounds.items()]
         twice = sorted(set(bounds) & set(dict(self.question.clip)))
         if twice:
             raise InvalidQuery(f"{', '.join(twice)} is clipped already; give one clip, with the narrower bounds")
@@ -163,7 +163,7 @@ class Fluent(ABC):
         """
         return self._replace_question(replace(self.question, accept_flags=flags))
 
-    def with_variance(self, *, correlation_time: str | None = None) -> Self:
+    def with_variance(self, *, correlation_time: str | timedelta | None = None) -> Self:
         """Also compute the variance of the estimates, or of their means and sums.
 
         Parameters
@@ -173,19 +173,15 @@ class Fluent(ABC):
             independent, or "estimate" to fit it to leave-one-out residuals of the stations. If absent, `variance`
             is the largest and `variance_low` the smallest value over all correlation times.
         """
-        return self._replace_question(replace(self.question, variance=True, correlation_time=correlation_time))
+        memory: Any = write_duration(correlation_time)
+        return self._replace_question(replace(self.question, variance=True, correlation_time=memory))
 
     def to_json(self) -> dict[str, Any]:
         return self.question.to_json()
 
     def _add_step(self, step: Step) -> Self:
+        check_step(step, len(self.question.steps) + 1)
         return self._replace_question(self.question.add_step(step))
-
-
-def _format_duration(time: object) -> object:
-    if isinstance(time, np.timedelta64):
-        return format_timedelta(time)
-    return format_timedelta(np.timedelta64(time)) if isinstance(time, timedelta) else time
 
 
 def _list_questions(queries: tuple[object, ...]) -> tuple[QuerySpec, ...]:
@@ -198,6 +194,15 @@ def _list_questions(queries: tuple[object, ...]) -> tuple[QuerySpec, ...]:
             )
         questions.append(query.question)
     return tuple(questions)
+
+
+def _freeze_params(params: Mapping[str, object]) -> tuple[tuple[str, Any], ...]:
+    """Return parameters as pairs, durations as text; "daily" and the like are durations only as `max_gap`."""
+    written = {
+        name: value if isinstance(value, str) and name != "max_gap" else write_duration(value)
+        for name, value in params.items()
+    }
+    return freeze_items(written)
 
 
 def _drop_absent(values: Mapping[str, object]) -> dict[str, object]:

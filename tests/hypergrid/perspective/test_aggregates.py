@@ -568,63 +568,93 @@ def gridded() -> Query:
 
 
 @pytest.mark.parametrize(
-    ("query", "error", "says"),
+    ("ask", "error", "says"),
     [
-        (degrees().aggregate("quantile", q=1.5, time="1h"), InvalidQuery, "'q' from 0 to 1 .*; got 1.5"),
-        (degrees().aggregate("quantile", q=-0.1, time="1h"), InvalidQuery, "got -0.1"),
-        (degrees().aggregate("quantile", q="2 m", time="1h"), InvalidUnit, "'q' of quantile needs a plain number"),
-        (degrees().aggregate("quantile", time="1h"), InvalidQuery, "needs the parameter 'q' .*missing"),
-        (degrees().aggregate("quantile", p=0.5, time="1h"), NotFound, "parameter of quantile 'p'.*min_coverage, q"),
-        (degrees().aggregate("mean", q=0.5, time="1h"), NotFound, "unknown parameter of mean 'q'"),
-        (degrees().aggregate("exceedance", time="1h"), InvalidQuery, "needs the parameter 'threshold'"),
+        (lambda: degrees().aggregate("quantile", q=1.5, time="1h"), InvalidQuery, "'q' from 0 to 1 .*; got 1.5"),
+        (lambda: degrees().aggregate("quantile", q=-0.1, time="1h"), InvalidQuery, "got -0.1"),
         (
-            degrees().aggregate("exceedance", time="1h", threshold="3 mm"),
+            lambda: degrees().aggregate("quantile", q="2 m", time="1h"),
+            InvalidUnit,
+            "'q' of quantile needs a plain number",
+        ),
+        (lambda: degrees().aggregate("quantile", time="1h"), InvalidQuery, "needs the parameter 'q' .*missing"),
+        (
+            lambda: degrees().aggregate("quantile", p=0.5, time="1h"),
+            NotFound,
+            "parameter of quantile 'p'.*min_coverage, q",
+        ),
+        (lambda: degrees().aggregate("mean", q=0.5, time="1h"), NotFound, "unknown parameter of mean 'q'"),
+        (lambda: degrees().aggregate("exceedance", time="1h"), InvalidQuery, "needs the parameter 'threshold'"),
+        (
+            lambda: degrees().aggregate("exceedance", time="1h", threshold="3 mm"),
             InvalidUnit,
             "'threshold' of exceedance: 'mm'",
         ),
         (
-            degrees().aggregate("exceedance", time="1h", threshold=3, side="over"),
+            lambda: degrees().aggregate("exceedance", time="1h", threshold=3, side="over"),
             InvalidQuery,
             "'side' of exceedance needs one of 'above', 'below'; got 'over'",
         ),
-        (degrees().aggregate("circular_mean", time="1h"), InvalidUnit, "directions in 'degree'; got values in 'degC'"),
-        (directions().aggregate("mean", time="1h"), InvalidQuery, "mean of directions has no meaning.*circular_mean"),
-        (directions().aggregate("quantile", q=0.5, time="1h"), InvalidQuery, "quantile of directions"),
         (
-            degrees("mm").aggregate("degree_days", base=5, time="1h"),
+            lambda: degrees().aggregate("circular_mean", time="1h"),
+            InvalidUnit,
+            "directions in 'degree'; got values in 'degC'",
+        ),
+        (
+            lambda: directions().aggregate("mean", time="1h"),
+            InvalidQuery,
+            "mean of directions has no meaning.*circular_mean",
+        ),
+        (lambda: directions().aggregate("quantile", q=0.5, time="1h"), InvalidQuery, "quantile of directions"),
+        (
+            lambda: degrees("mm").aggregate("degree_days", base=5, time="1h"),
             InvalidUnit,
             "needs temperatures.*got values in 'mm'",
         ),
-        (degrees("unknown").aggregate("degree_days", base=5, time="1h"), InvalidUnit, "got values in 'unknown'"),
         (
-            degrees().aggregate("degree_days", base=5, time="1h"),
+            lambda: degrees("unknown").aggregate("degree_days", base=5, time="1h"),
+            InvalidUnit,
+            "got values in 'unknown'",
+        ),
+        (
+            lambda: degrees().aggregate("degree_days", base=5, time="1h"),
             InvalidQuery,
             "instants stand for none; aggregate before",
         ),
         (
-            degrees().aggregate("mean", time="10min").aggregate("degree_days", base=5, upper=4, time="1h"),
+            lambda: degrees().aggregate("mean", time="10min").aggregate("degree_days", base=5, upper=4, time="1h"),
             InvalidQuery,
             "'upper' above 'base'; got 4 and 5 degC",
         ),
-        (gridded().aggregate("degree_days", base=5, time="1h", lat="all"), InvalidQuery, "take it over time, and then"),
-        (gridded().aggregate("rain_accumulation", lat="all"), InvalidQuery, "follows each place in time; got lat"),
-        (gridded().aggregate("trend", lat="all"), InvalidQuery, "trend needs time; got lat alone"),
         (
-            degrees().aggregate("trend", time="1h", per="week"),
+            lambda: gridded().aggregate("degree_days", base=5, time="1h", lat="all"),
+            InvalidQuery,
+            "take it over time, and then",
+        ),
+        (
+            lambda: gridded().aggregate("rain_accumulation", lat="all"),
+            InvalidQuery,
+            "follows each place in time; got lat",
+        ),
+        (lambda: gridded().aggregate("trend", lat="all"), InvalidQuery, "trend needs time; got lat alone"),
+        (
+            lambda: degrees().aggregate("trend", time="1h", per="week"),
             InvalidQuery,
             "one of 'day', 'year', 'decade'; got 'week'",
         ),
-        (degrees("mm").aggregate("rain_accumulation", time="1h", max_gap="soon"), InvalidTime, "got 'soon'"),
+        (lambda: degrees("mm").aggregate("rain_accumulation", time="1h", max_gap="soon"), InvalidTime, "got 'soon'"),
         (
-            degrees().aggregate("variance", time="10min").interpolate("linear", time="5min", max_gap="1h"),
+            lambda: degrees().aggregate("variance", time="10min").interpolate("linear", time="5min", max_gap="1h"),
             InvalidQuery,
             "a variance of each cell",
         ),
     ],
 )
-def test_what_cannot_be_is_refused_before_it_runs(query: Query, error: type[HyperGridError], says: str) -> None:
+def test_what_cannot_be_is_refused_before_it_runs(
+    ask: Callable[[], Query], error: type[HyperGridError], says: str
+) -> None:
     with pytest.raises(error, match=rf"step \d.*{says}"):
-        query.plan()
+        ask().plan()
 
 
 def test_readings_whose_interval_is_not_known_have_no_degree_days(tmp_path: Path) -> None:
