@@ -36,6 +36,7 @@ from hypergrid.perspective import QuerySpec, Surface, build, question_from_json
 from hypergrid.perspective.build.data_sources import ARRAY, PlanMemo, SourceLookup, pin_snapshot
 from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.perspective.sources.array_source import array_source
+from hypergrid.perspective.sources.frame_source import describe_values, make_array
 from hypergrid.perspective.spec.fluent import Fluent
 from hypergrid.perspective.spec.names import RefinementOrder
 from hypergrid.refinement import Refinement
@@ -264,33 +265,43 @@ class Query(Fluent):
         return replace(self, question=question)
 
 
-def base(array: object, *, layers: Mapping[str, object] | None = None) -> Query:
-    """Build a query of an array in memory.
+def base(
+    readings: object,
+    *,
+    layers: Mapping[str, object] | None = None,
+    variable: str | None = None,
+    unit: str | None = None,
+) -> Query:
+    """Build a query of readings in memory.
 
     Parameters
     ----------
-    array
-        Dimensions (time, station) or (time, series); coordinates lon and lat [degree], or x and y [m], and optionally
-        elevation [m], of the stations, in other units if their attrs["units"] say so; NaN is missing;
-        `attrs["units"]`, its name is the variable. Times are UTC, or have a zone.
+    readings
+        An `xarray.DataArray` with dimensions (time, station) or (time, series) and coordinates lon and lat [degree], or
+        x and y [m], and optionally elevation [m], of the stations, in other units if their attrs["units"] say so;
+        `attrs["units"]`, its name is the variable. Or a `pandas.DataFrame` with a row per reading and the columns
+        station, time, value, lon and lat [degree], or x and y [m], and optionally elevation [m]. NaN is missing. Times
+        are UTC, or have a zone.
     layers
         Fields that do not change with time, by name, for methods that use them: each a DataArray with the dimensions
         (lat, lon), or (y, x), as the stations' coordinates, evenly spaced, NaN if unknown, with `attrs["units"]`;
         or a `Layer`. The default unit of "elevation" is m.
+    variable
+        Name of the variable; that of the array if absent.
+    unit
+        Unit of the values, such as "degC"; that of the array's attributes, or of a known variable, if absent.
 
     Raises
     ------
     InvalidQuery
-        Missing dimensions or coordinates, missing or unordered times, no station, a duplicate station, or a layer
-        with other coordinates.
+        Missing dimensions, columns or coordinates, missing or unordered times, no station, a duplicate station, a
+        station with two values at one time, or a layer with other coordinates.
+    InvalidUnit
+        The unit does not exist, or is not that of the array's attributes.
     InvalidLayer
         A layer's cells are not evenly spaced, or it has no value.
     """
-    if not isinstance(array, xr.DataArray):
-        raise InvalidQuery(
-            f"hg.base needs an xarray.DataArray with dimensions (time, station); got {type(array).__name__}"
-        )
-    source = array_source(array, layers=layers)
+    source = array_source(describe_values(make_array(readings), variable, unit), layers=layers)
     snapshot = ARRAY + source.token
     return Query(QuerySpec(source.variable.name, snapshot=snapshot), SourceLookup(arrays={snapshot: source}))
 
