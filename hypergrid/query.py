@@ -9,11 +9,12 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Self
 
+from hypergrid import plots
 from hypergrid.archive import Archive, Layers, Snapshot
 from hypergrid.core.errors import InvalidQuery, NotFound
-from hypergrid.core.lazy_libraries import xr
+from hypergrid.core.lazy_libraries import pd, xr
 from hypergrid.core.readings import Station
-from hypergrid.core.times import format_instant, parse_instant
+from hypergrid.core.times import Window, format_instant, parse_instant
 from hypergrid.core.tokens import token
 from hypergrid.core.units import Variable
 from hypergrid.execution import (
@@ -31,8 +32,9 @@ from hypergrid.execution import (
     start_store,
     to_dataset,
 )
+from hypergrid.execution.results.tables import tabulate_readings, tabulate_result
 from hypergrid.execution.running.result_cache import RESULT_CACHE
-from hypergrid.perspective import QuerySpec, Surface, build, question_from_json
+from hypergrid.perspective import Base, QuerySpec, Surface, build, question_from_json
 from hypergrid.perspective.build.data_sources import ARRAY, PlanMemo, SourceLookup, pin_snapshot
 from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.perspective.sources.array_source import array_source
@@ -170,6 +172,55 @@ class Query(Fluent):
         if last is None:
             raise InvalidQuery("a surface has at least one cell")
         return to_dataset(resolved.question, plan.surface, last.outcome, token=plan.original.token)
+
+    def to_xarray(self, **options: Any) -> xr.Dataset:  # noqa: ANN401 - those of `compute`
+        """Compute the query; readings alone become an array of the archive's slices by series."""
+        return self.compute(**options)
+
+    def to_pandas(self, *, allowed_bytes: int | None = None) -> pd.DataFrame:
+        """Return the readings as a table, or the result of the steps with a row per cell.
+
+        Parameters
+        ----------
+        allowed_bytes
+            Memory budget [bytes]; half of the free memory if absent.
+
+        Returns
+        -------
+        Of readings the columns station, time (UTC), value, flag, lon, lat, elevation; the unit is in `attrs`.
+
+        Raises
+        ------
+        HyperGridError
+            The query cannot be answered.
+        TooLarge
+            The table does not fit into the budget; the message says how to get less, or a file.
+        """
+        allowed = free_bytes() // 2 if allowed_bytes is None else allowed_bytes
+        if self.question.steps:
+            return tabulate_result(self.compute(allowed_bytes=allowed), allowed_bytes=allowed)
+        return self._tabulate_readings(allowed)
+
+    def head(self, n: int = 5) -> pd.DataFrame:
+        """Return the first rows of `to_pandas`; of readings, no more than the earliest are read."""
+        if not isinstance(n, int) or n < 1:
+            raise InvalidQuery(f"head needs a whole number of rows above zero; got {n!r}")
+        if self.question.steps:
+            return self.to_pandas().head(n)
+        return self._tabulate_readings(free_bytes() // 2, first=n)
+
+    def _tabulate_readings(self, allowed: int, first: int | None = None) -> pd.DataFrame:
+        # Building it raises what is wrong with the query, a clip in space for instance.
+        base_of_all = self.surface().perspective.list_bases()[0].operator
+        assert isinstance(base_of_all, Base)
+        bounds = dict(self.question.clip).get("time")
+        window = None if bounds is None else Window.parse(*bounds)
+        return tabulate_readings(base_of_all, window, allowed_bytes=allowed, first=first)
+
+    def plot(self, *, allowed_bytes: int | None = None, **options: Any) -> Any:  # noqa: ANN401 - as `hypergrid.plot`
+        """Compute the query and draw it as `hypergrid.plot` does, with its stations on a map."""
+        stations = self.surface().perspective.list_bases()[0].topology.space
+        return plots.plot(self.compute(allowed_bytes=allowed_bytes), **{"stations": stations, **options})
 
     def to_zarr(
         self,

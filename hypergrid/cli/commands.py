@@ -327,7 +327,7 @@ def compare_methods(
         _show_comparison(compared)
     if picture is not None:
         # After the table, which is printed even if the best method cannot be drawn.
-        pictures = importlib.import_module("hypergrid.plots")
+        pictures = importlib.import_module("hypergrid.analysis.best_map")
         pictures.plot_comparison(pictures.map_of_best(asked, compared, time=time)).savefig(picture)
         show_message(f"written: {picture}")
 

@@ -19,6 +19,7 @@ from zarr.storage import MemoryStore
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.lazy_libraries import pd, xr
 from hypergrid.core.registry import Registry
+from hypergrid.execution.results.tables import make_rows
 from hypergrid.execution.results.zarr_sink import ignore_zarr_warnings
 from hypergrid.formats import covjson
 
@@ -118,8 +119,7 @@ def _netcdf_bytes(dataset: xr.Dataset) -> bytes:
 
 def _make_rows(dataset: xr.Dataset) -> pd.DataFrame:
     """Return long rows: time, place, value, count, unit."""
-    kept = dataset.drop_vars([name for name in dataset.variables if str(name).endswith("_bounds")])
-    frame = kept.to_dataframe().reset_index()
+    frame = make_rows(dataset)
     frame["unit"] = dataset["value"].attrs.get("units", "")
     return frame
 

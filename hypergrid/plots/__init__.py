@@ -1,33 +1,28 @@
-"""Still pictures with matplotlib: maps, time series, days by hours, variograms, comparisons."""
+"""Still pictures with matplotlib: maps, time series, days by hours, variograms."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from hypergrid.plots.comparison import map_of_best, plot_comparison
     from hypergrid.plots.kinds import KINDS, picture_bytes, plot
     from hypergrid.plots.labels import part_shown, place_names
     from hypergrid.plots.variogram import plot_variogram
 
 __all__ = [
     "KINDS",
-    "map_of_best",
     "part_shown",
     "picture_bytes",
     "place_names",
     "plot",
-    "plot_comparison",
     "plot_variogram",
 ]
 
 _MODULES: Final = {
     "KINDS": "kinds",
-    "map_of_best": "comparison",
     "part_shown": "labels",
     "picture_bytes": "kinds",
     "place_names": "labels",
     "plot": "kinds",
-    "plot_comparison": "comparison",
     "plot_variogram": "variogram",
 }
 

@@ -4,22 +4,27 @@ Only matplotlib's object interface is used: without global state, the threads of
 """
 
 import io
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import xarray as xr
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import Colormap
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patheffects import withStroke
 
-from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.readings import Station
 from hypergrid.core.registry import Registry
-from hypergrid.plots.labels import count_levels, describe_level, is_map, place_names
+from hypergrid.core.times import parse_instant
+from hypergrid.plots.labels import count_levels, describe_level, is_map, place_names, unit_symbol
+from hypergrid.topology import SeriesAxis
 
 
 class Picture(Figure):
@@ -37,7 +42,54 @@ class Picture(Figure):
     _repr_png_ = png
 
 
-Draw = Callable[[Figure, Axes, xr.Dataset, Sequence[Station]], str]
+Stations = Mapping[str, Station] | Sequence[Station] | SeriesAxis
+"""Stations of an archive, or of a query."""
+
+
+class StationMark(NamedTuple):
+    """A station on a map."""
+
+    name: str
+    x: float
+    """Longitude [degree] or x [m]."""
+    y: float
+    """Latitude [degree] or y [m]."""
+
+
+def mark_stations(stations: Stations) -> tuple[StationMark, ...]:
+    """Return the marks of stations, those without a position as NaN."""
+    if isinstance(stations, SeriesAxis):
+        named = (series.station for series in stations.series)
+        return tuple(dict.fromkeys(map(StationMark, named, stations.x.tolist(), stations.y.tolist())))
+    listed = stations.values() if isinstance(stations, Mapping) else stations
+    return tuple(StationMark(each.id, each.position.lon, each.position.lat) for each in listed)
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """Where a picture is drawn, and how."""
+
+    axes: Axes
+    colours: str | Colormap
+    """Colour map of cells."""
+    stations: tuple[StationMark, ...] = ()
+    """Stations to mark on a map."""
+    is_own: bool = True
+    """Whether the figure is that of this picture alone."""
+
+    @property
+    def figure(self) -> Figure | SubFigure:
+        return self.axes.figure
+
+    def add_legend(self, corner: str) -> None:
+        """Add a legend beside the axes, so that it never covers what is drawn."""
+        if self.is_own:
+            self.figure.legend(loc=f"outside {corner}", fontsize=7, frameon=False)
+        else:
+            self.axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=7, frameon=False)
+
+
+Draw = Callable[[Canvas, xr.Dataset], str]
 
 KINDS: Registry[Draw] = Registry("kind of picture")
 """Drawing functions by name; each returns the title."""
@@ -55,41 +107,94 @@ LINE_COLOURS = tuple(f"C{number}" for number in range(10))
 LINE_STYLES = (("-", "o"), ("--", "s"), (":", "^"))
 """Dashes of lines, and markers of single values."""
 
+MAX_LABELLED = 40
+"""Maximum number of stations whose names are written on a map."""
+
 MAX_NAMED = len(LINE_COLOURS) * len(LINE_STYLES)
 """Maximum number of distinguishable lines, and of names in a legend."""
 
 
-def plot(
+@overload
+def plot(dataset: xr.Dataset, *, ax: Axes, **options: Any) -> Axes: ...  # noqa: ANN401 - those of the function
+
+
+@overload
+def plot(dataset: xr.Dataset, *, ax: None = None, **options: Any) -> Picture: ...  # noqa: ANN401 - the same
+
+
+def plot(  # noqa: PLR0913 - what is drawn, of which cells, and how it looks
     dataset: xr.Dataset,
     *,
+    variable: str = "value",
     kind: str | None = None,
-    time: int = 0,
+    time: object = 0,
     level: int = 0,
-    stations: Sequence[Station] = (),
+    stations: Stations = (),
+    cmap: str | Colormap = FIELD_COLOURS,
+    ax: Axes | None = None,
     title: str | None = None,
-) -> Picture:
+) -> Picture | Axes:
     """Draw a result.
 
     Parameters
     ----------
     dataset
         Result of a query.
+    variable
+        Which of the result's variables: "value" if absent, "count", "variance", ….
     kind
         "map", "day_by_hour" or "lines"; inferred from the result's dimensions if absent.
     time
-        Index of the time cell of a map, from 0.
+        Time cell of a map: its index from 0, or an instant in it ("2007-10-01T06:00", a datetime).
     level
         Index of the level of a map on a grid with z, from 0, the lowest; the title names it.
     stations
-        Stations to mark on a map.
+        Stations to mark on a map, such as `archive.stations`.
+    cmap
+        Colour map: a name or an object of matplotlib.
+    ax
+        Axes of matplotlib to draw into; a figure of its own if absent.
     title
         Replaces the title made from the result.
 
+    Returns
+    -------
+    The figure, which a notebook shows, or the axes that were given.
+
     Raises
     ------
-    InvalidQuery
-        The result has no value to draw, or the time cell or level does not exist.
+    InvalidQuery, NotFound
+        The result has no value to draw, or the variable, kind, time cell, level or colour map does not exist.
+    InvalidTime
+        `time` is neither an index nor an instant.
     """
+    shown = _choose_variable(dataset, variable)
+    draw = KINDS[kind or _kind(shown)]
+    along = _time_dimension(shown)
+    number = _find_time_cell(shown, time)
+    if not 0 <= level < count_levels(shown):
+        raise InvalidQuery(f"level {level} does not exist; the result has {count_levels(shown)}, counted from 0")
+    picture: Picture | None = None
+    if ax is None:
+        layout = ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97))
+        picture = Picture(figsize=_figure_size(shown), dpi=120, layout=layout)
+    axes = ax if picture is None else picture.add_subplot()
+    drawn = shown.isel({along: slice(number, number + 1)}) if draw is _map else shown
+    where = ""
+    if draw is _map and is_map(shown) and "z" in shown.dims:
+        drawn, where = drawn.isel(z=level), f", {describe_level(shown, level)}"
+    canvas = Canvas(axes, _find_colours(cmap), mark_stations(stations), is_own=ax is None)
+    made = draw(canvas, drawn)
+    axes.set_title(f"{title or made}{where}\n{_format_period(drawn)}", fontsize=10, loc="left")
+    if picture is None:
+        return axes
+    # The layout keeps clear of a strip at the bottom, which names the source of the picture.
+    picture.text(0.99, 0.008, _format_source(dataset), fontsize=6.5, color="0.35", ha="right", va="bottom")
+    return picture
+
+
+def _choose_variable(dataset: xr.Dataset, name: str) -> xr.Dataset:
+    """Return the result with one of its variables as the value."""
     if not isinstance(dataset, xr.Dataset) or "value" not in dataset:
         got = (
             f"the variables {sorted(map(str, dataset))}" if isinstance(dataset, xr.Dataset) else type(dataset).__name__
@@ -97,27 +202,43 @@ def plot(
         raise InvalidQuery(
             f"hg.plot needs a result, the dataset that compute() returns, with the variable 'value'; got {got}"
         )
-    chosen = KINDS[kind or _kind(dataset)]
-    if not np.isfinite(dataset["value"].to_numpy()).any():
+    of_cells = [str(other) for other in dataset if dataset[other].dims == dataset["value"].dims]
+    if name not in of_cells:
+        raise NotFound.among("variable of the result", name, of_cells)
+    shown = dataset if name == "value" else dataset.assign(value=dataset[name])
+    if not np.isfinite(shown["value"].to_numpy()).any():
         raise InvalidQuery(
             "the result holds no value, only missing cells; there is nothing to draw (look at its counts)"
         )
+    return shown
+
+
+def _find_time_cell(dataset: xr.Dataset, time: object) -> int:
+    """Return the index of a time cell, which is given itself or as an instant in it."""
     along = _time_dimension(dataset)
-    if not 0 <= time < dataset.sizes[along]:
-        raise InvalidQuery(f"time cell {time} does not exist; the result has {dataset.sizes[along]}, counted from 0")
-    if not 0 <= level < count_levels(dataset):
-        raise InvalidQuery(f"level {level} does not exist; the result has {count_levels(dataset)}, counted from 0")
-    figure = Picture(figsize=_figure_size(dataset), dpi=120, layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)))
-    axes = figure.add_subplot()
-    drawn = dataset.isel({along: slice(time, time + 1)}) if chosen is _map else dataset
-    where = ""
-    if chosen is _map and is_map(dataset) and "z" in dataset.dims:
-        drawn, where = drawn.isel(z=level), f", {describe_level(dataset, level)}"
-    made = chosen(figure, axes, drawn, stations)
-    axes.set_title(f"{title or made}{where}\n{_format_period(drawn)}", fontsize=10, loc="left")
-    # The layout keeps clear of a strip at the bottom, which names the source of the picture.
-    figure.text(0.99, 0.008, _format_source(dataset), fontsize=6.5, color="0.35", ha="right", va="bottom")
-    return figure
+    count = dataset.sizes[along]
+    if isinstance(time, int | np.integer) and not isinstance(time, bool):
+        if not 0 <= time < count:
+            raise InvalidQuery(f"time cell {time} does not exist; the result has {count}, counted from 0")
+        return int(time)
+    if along != "time":
+        raise InvalidQuery(f"a result by {along.replace('_', ' ')} needs time as an index from 0; got {time!r}")
+    instant = np.datetime64(parse_instant(time), "ns")
+    starts = dataset["time"].to_numpy()
+    number = int(np.searchsorted(starts, instant, side="right")) - 1
+    ends = dataset["time_bounds"].to_numpy()[:, 1] if "time_bounds" in dataset else starts + np.timedelta64(1, "ns")
+    if number < 0 or instant >= ends[number]:
+        raise InvalidQuery(
+            f"no time cell holds {_format_instant(instant)} UTC; the result has {count}, from "
+            f"{_format_instant(starts[0])} to {_format_instant(ends[-1])} UTC"
+        )
+    return number
+
+
+def _find_colours(name: str | Colormap) -> str | Colormap:
+    if isinstance(name, str) and name not in colormaps:
+        raise NotFound.among("colour map", name, list(colormaps))
+    return name
 
 
 def picture_bytes(dataset: xr.Dataset, *, time: int = 0, level: int = 0) -> bytes:
@@ -168,7 +289,7 @@ def _name(dataset: xr.Dataset) -> str:
 
 
 def _label(dataset: xr.Dataset) -> str:
-    return f"{_name(dataset)} [{dataset['value'].attrs.get('units', '1')}]"
+    return f"{_name(dataset)} [{unit_symbol(str(dataset['value'].attrs.get('units', '1')))}]"
 
 
 def _format_instant(value: np.datetime64) -> str:
@@ -198,16 +319,17 @@ def _format_source(dataset: xr.Dataset) -> str:
 
 
 @KINDS.register("map")
-def _map(figure: Figure, axes: Axes, dataset: xr.Dataset, stations: Sequence[Station]) -> str:
+def _map(canvas: Canvas, dataset: xr.Dataset) -> str:
+    axes = canvas.axes
     if not is_map(dataset):
         raise InvalidQuery("a map needs a result on a grid; interpolate, or draw 'lines'")
     y, x = dataset["value"].dims[-2:]
     values = dataset["value"][0]
     edges = {name: find_edges(dataset, str(name)) for name in (y, x)}
-    image = axes.pcolormesh(edges[x], edges[y], np.ma.masked_invalid(values.to_numpy()), cmap=FIELD_COLOURS)
+    image = axes.pcolormesh(edges[x], edges[y], np.ma.masked_invalid(values.to_numpy()), cmap=canvas.colours)
     axes.set_facecolor("0.85")
-    figure.colorbar(image, ax=axes, label=_label(dataset), shrink=0.9)
-    _draw_stations(figure, axes, stations, edges[x], edges[y])
+    canvas.figure.colorbar(image, ax=axes, label=_label(dataset), shrink=0.9)
+    _draw_stations(canvas, edges[x], edges[y])
     lonlat = x == "lon"
     axes.set_aspect(1 / np.cos(np.radians(float(dataset[y].mean()))) if lonlat else 1)
     axes.set_xlabel("longitude [degree east]" if lonlat else "x [m]")
@@ -222,28 +344,28 @@ def find_edges(dataset: xr.Dataset, name: str) -> np.ndarray[Any, np.dtype[np.fl
     return np.append(bounds[:, 0], bounds[-1, 1])
 
 
-def _draw_stations(
-    figure: Figure, axes: Axes, stations: Sequence[Station], x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]
-) -> None:
-    inside = [s for s in stations if x[0] <= s.position.lon <= x[-1] and y[0] <= s.position.lat <= y[-1]]
+def _draw_stations(canvas: Canvas, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> None:
+    inside = [mark for mark in canvas.stations if x[0] <= mark.x <= x[-1] and y[0] <= mark.y <= y[-1]]
     if not inside:
         return
-    lon, lat = ([getattr(s.position, key) for s in inside] for key in ("lon", "lat"))
     look: dict[str, Any] = {
         "markersize": 4,
         "markerfacecolor": "white",
         "markeredgecolor": "black",
         "linestyle": "none",
     }
-    axes.plot(lon, lat, "o", label="station", **look)
-    for station, position in zip(inside, zip(lon, lat, strict=True), strict=True):
-        axes.annotate(station.id, position, (3, 3), textcoords="offset points", fontsize=6, path_effects=HALO)
+    canvas.axes.plot([mark.x for mark in inside], [mark.y for mark in inside], "o", label="station", **look)
+    for mark in inside if len(inside) <= MAX_LABELLED else ():
+        canvas.axes.annotate(
+            mark.name, (mark.x, mark.y), (3, 3), textcoords="offset points", fontsize=6, path_effects=HALO
+        )
     # Outside the map, because stations can be in any corner.
-    figure.legend(loc="outside upper right", fontsize=7, frameon=False)
+    canvas.add_legend("upper right")
 
 
 @KINDS.register("day_by_hour")
-def _day_by_hour(figure: Figure, axes: Axes, dataset: xr.Dataset, _: Sequence[Station]) -> str:
+def _day_by_hour(canvas: Canvas, dataset: xr.Dataset) -> str:
+    axes = canvas.axes
     if not _is_hourly(dataset):
         raise InvalidQuery("a picture of days by hours needs hourly cells; aggregate with time='1h'")
     values = dataset["value"].mean([name for name in dataset["value"].dims if name != "time"], skipna=True).to_numpy()
@@ -254,9 +376,9 @@ def _day_by_hour(figure: Figure, axes: Axes, dataset: xr.Dataset, _: Sequence[St
     hours, columns = (times - days) / np.timedelta64(1, "h"), (days - first) / np.timedelta64(1, "D")
     table[hours.astype(int), columns.astype(int)] = values
     edges = first + np.arange(count + 1) * np.timedelta64(1, "D")
-    image = axes.pcolormesh(edges, np.arange(25), np.ma.masked_invalid(table), cmap=FIELD_COLOURS)
+    image = axes.pcolormesh(edges, np.arange(25), np.ma.masked_invalid(table), cmap=canvas.colours)
     axes.set_facecolor("0.85")
-    figure.colorbar(image, ax=axes, label=_label(dataset), shrink=0.9)
+    canvas.figure.colorbar(image, ax=axes, label=_label(dataset), shrink=0.9)
     axes.set_yticks(range(0, 25, 3))
     axes.set_ylabel("hour of the day (UTC)")
     _format_dates(axes)
@@ -264,7 +386,8 @@ def _day_by_hour(figure: Figure, axes: Axes, dataset: xr.Dataset, _: Sequence[St
 
 
 @KINDS.register("lines")
-def _lines(figure: Figure, axes: Axes, dataset: xr.Dataset, __: Sequence[Station]) -> str:
+def _lines(canvas: Canvas, dataset: xr.Dataset) -> str:
+    axes = canvas.axes
     along = _time_dimension(dataset)
     others = [name for name in dataset["value"].dims if name != along]
     values = dataset["value"].stack(position=others).transpose(along, "position").to_numpy()
@@ -278,8 +401,7 @@ def _lines(figure: Figure, axes: Axes, dataset: xr.Dataset, __: Sequence[Station
         look["marker"] = marker if len(values) < 3 else None
         axes.plot(dataset[along].to_numpy(), values[:, column], linewidth=0.9, label=label, **look)
     if is_named:
-        # Outside the axes, so that it never covers the curves.
-        figure.legend(loc="outside right upper", fontsize=7)
+        canvas.add_legend("right upper")
     axes.set_ylabel(_label(dataset))
     axes.grid(visible=True, alpha=0.3)
     if along == "time":

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from matplotlib import pyplot
@@ -14,6 +15,7 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.readings import Position, Station
 from hypergrid.core.times import SECOND_NS
 from hypergrid.plots import KINDS, part_shown, picture_bytes, plot
+from hypergrid.plots.labels import unit_symbol
 
 
 def series_result(hours: int = 72, step_s: int = 3600) -> xr.Dataset:
@@ -107,7 +109,7 @@ def test_a_map_draws_every_cell_where_it_is_and_marks_the_stations_inside() -> N
     assert axes.get_xlabel() == "longitude [degree east]"
     assert "Air temperature" in axes.get_title(loc="left")
     assert "2007-10-01 01:00" in axes.get_title(loc="left")
-    assert any("[degC]" in other.get_ylabel() for other in figure.axes[1:])
+    assert any("[°C]" in other.get_ylabel() for other in figure.axes[1:])
     assert axes.get_aspect() == pytest.approx(1 / np.cos(np.radians(45.87)), rel=1e-3)
 
 
@@ -131,7 +133,7 @@ def test_lines_draw_each_series() -> None:
     axes = plot(dataset).axes[0]
     assert [line.get_label() for line in axes.get_lines()] == ["station a", "station b", "station c"]
     np.testing.assert_array_equal(axes.get_lines()[1].get_ydata(), dataset["value"].to_numpy()[:, 1])
-    assert axes.get_ylabel() == "Air temperature [degC]"
+    assert axes.get_ylabel() == "Air temperature [°C]"
 
 
 @pytest.mark.parametrize("count", [2, 72])
@@ -153,6 +155,49 @@ def test_kinds_can_be_named() -> None:
     assert plot(series_result(72), kind="lines", title="Mine").axes[0].get_title(loc="left").startswith("Mine\n")
     hours = plot(map_result(), kind="day_by_hour")
     assert "mean of 500 cells" in hours.axes[0].get_title(loc="left")
+
+
+def test_an_instant_selects_the_time_cell_that_holds_it() -> None:
+    dataset = map_result()
+    by_number = plot(dataset, time=1).axes[0].get_title(loc="left")
+    for instant in ("2007-10-01T01:00", pd.Timestamp("2007-10-01 01:00"), np.datetime64("2007-10-01T01:00")):
+        assert plot(dataset, time=instant).axes[0].get_title(loc="left") == by_number
+    days = hg.base(series_result(72)["value"].rename("air_temperature")).aggregate("mean", time="1day")
+    grid = hg.grid(lon="7:10:37", lat="45:52:01", step="1arcsec", shape=(2, 2))
+    maps = days.interpolate("nearest", grid=grid).compute()
+    assert "2007-10-02 00:00" in plot(maps, time="2007-10-02T17:30").axes[0].get_title(loc="left")
+    with pytest.raises(InvalidQuery, match="no time cell holds 2007-10-09 00:00 UTC; .* to 2007-10-04 00:00 UTC"):
+        plot(maps, time="2007-10-09")
+
+
+def test_a_variable_of_the_result_is_drawn_in_the_colours_given() -> None:
+    dataset = hg.base(series_result(3)["value"].rename("air_temperature")).interpolate(
+        "ordinary_kriging", grid=hg.grid(lon="7:10:37", lat="45:52:01", step="1arcsec", shape=(4, 5)),
+        variogram=hg.variogram("exponential", psill=1.2, range_m=250.0),
+    ).with_variance().compute()  # fmt: skip
+    axes = plot(dataset, variable="variance", cmap="magma_r").axes[0]
+    (mesh,) = [item for item in axes.collections if isinstance(item, QuadMesh)]
+    np.testing.assert_array_equal(np.asarray(mesh.get_array()).ravel(), dataset["variance"][0].to_numpy().ravel())
+    assert mesh.get_cmap().name == "magma_r"
+    with pytest.raises(NotFound, match="variable of the result 'varience'; did you mean 'variance'"):
+        plot(dataset, variable="varience")
+    with pytest.raises(NotFound, match="colour map 'virids'; did you mean 'viridis'"):
+        plot(dataset, cmap="virids")
+
+
+def test_axes_that_are_given_are_drawn_into_and_returned() -> None:
+    figure, (left, right) = pyplot.subplots(1, 2)
+    assert plot(map_result(), ax=left, stations={station.id: station for station in STATIONS}) is left
+    assert plot(series_result(3), ax=right) is right
+    assert [text.get_text() for text in left.texts] == ["a"]
+    assert all(axes.get_legend() is not None for axes in (left, right))
+    figure.canvas.draw()
+    pyplot.close(figure)
+
+
+def test_units_are_printed_as_people_write_them() -> None:
+    printed = {"degC": "°C", "W m-2": "W m⁻²", "m s-1": "m s⁻¹", "%": "%", "unknown": "unknown", "degree": "°"}
+    assert {unit: unit_symbol(unit) for unit in printed} == printed
 
 
 def test_what_cannot_be_drawn_is_refused_in_words() -> None:

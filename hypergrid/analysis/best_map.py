@@ -19,6 +19,7 @@ from hypergrid.interpolation import Comparison, Variogram
 from hypergrid.layers.layer import Layer
 from hypergrid.perspective import Base
 from hypergrid.plots.kinds import FIELD_COLOURS, HALO, Picture, find_edges
+from hypergrid.plots.labels import unit_symbol
 from hypergrid.plots.variogram import describe_model
 from hypergrid.query import Query, base
 from hypergrid.topology import Grid, grid
@@ -115,7 +116,7 @@ def plot_comparison(best: BestMap) -> Figure:
     height = float(np.clip(5.0 * shape, 3.2, 6.2))
     figure = Picture(figsize=(2 * height / shape + 2.4, height + 1.7), dpi=140, layout="constrained")
     left, right = figure.subplots(1, 2, sharex=True, sharey=True)
-    unit = str(value.attrs.get("units", "1"))
+    unit = unit_symbol(str(value.attrs.get("units", "1")))
     name = str(value.attrs.get("long_name", "value"))
     measured = best.values.to_numpy()
     together = np.concatenate([value.to_numpy().ravel(), measured])

@@ -10,8 +10,8 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
+from hypergrid.analysis.best_map import map_of_best, plot_comparison
 from hypergrid.core.errors import InvalidQuery, InvalidTime
-from hypergrid.plots import map_of_best, plot_comparison
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_the_picture_has_both_maps_in_the_variables_unit(readings: xr.DataArray,
     figure = plot_comparison(best)
     left, right = figure.axes[:2]
     labels = [axes.get_xlabel() for axes in figure.axes[2:]]
-    assert labels == ["Air temperature [degC]", "standard error [degC]"]
+    assert labels == ["Air temperature [°C]", "standard error [°C]"]
     drawn = [axes.collections[0].get_array() for axes in (left, right)]
     np.testing.assert_allclose(drawn[0].ravel(), best.dataset["value"][0].to_numpy().ravel())
     np.testing.assert_allclose(drawn[1].ravel() ** 2, best.dataset["variance"][0].to_numpy().ravel())
