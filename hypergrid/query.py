@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +13,6 @@ from hypergrid import plots
 from hypergrid.archive import Archive, Layers, Snapshot
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.lazy_libraries import pd, xr
-from hypergrid.core.readings import Station
 from hypergrid.core.times import Window, format_instant, parse_instant
 from hypergrid.core.tokens import token
 from hypergrid.core.units import Variable
@@ -34,6 +33,7 @@ from hypergrid.execution import (
 )
 from hypergrid.execution.results.tables import tabulate_readings, tabulate_result
 from hypergrid.execution.running.result_cache import RESULT_CACHE
+from hypergrid.overview import StationTable, format_archive
 from hypergrid.perspective import Base, QuerySpec, Surface, build, question_from_json
 from hypergrid.perspective.build.data_sources import ARRAY, PlanMemo, SourceLookup, pin_snapshot
 from hypergrid.perspective.sources.archive_source import ArchiveSource
@@ -357,8 +357,8 @@ def base(
     return Query(QuerySpec(source.variable.name, snapshot=snapshot), SourceLookup(arrays={snapshot: source}))
 
 
-class OpenArchive:
-    """An archive at one snapshot, ready for queries."""
+class OpenArchive(Mapping[str, Query]):
+    """An archive at one snapshot, ready for queries: a mapping of its variables."""
 
     def __init__(self, archive: Archive, _newest: list[OpenArchive] | None = None) -> None:
         self._archive = archive
@@ -369,6 +369,22 @@ class OpenArchive:
         held = f"{len(self.stations)} stations, {len(self.variables)} variables ({', '.join(self.variables)})"
         as_of = "" if self.as_of is None else f" as of {self.as_of}"
         return f"OpenArchive({self.name}: {held}, snapshot {self.snapshot}{as_of})"
+
+    def _repr_html_(self) -> str:
+        return format_archive(self._archive, self.stations)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.variables)
+
+    def __len__(self) -> int:
+        return len(self.variables)
+
+    # As objects: two that are equal as mappings may read different snapshots.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     @property
     def path(self) -> Path:
@@ -387,9 +403,10 @@ class OpenArchive:
     def variables(self) -> Mapping[str, Variable]:
         return self._archive.variables
 
-    @property
-    def stations(self) -> Mapping[str, Station]:
-        return self._archive.stations
+    @cached_property
+    def stations(self) -> StationTable:
+        """Stations by id; `stations.to_pandas()` is a table of them."""
+        return StationTable(self._archive.stations)
 
     @property
     def layers(self) -> Layers:
@@ -453,6 +470,9 @@ class OpenArchive:
 
     def __contains__(self, variable: object) -> bool:
         return variable in self.variables
+
+    def get(self, variable: str, default: Any = None) -> Any:  # noqa: ANN401 - as of any mapping
+        return self[variable] if variable in self else default
 
     def query(self, document: Mapping[str, Any], *, known: PlanMemo | None = None) -> Query:
         """Parse the JSON form of a query.

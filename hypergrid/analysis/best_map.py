@@ -15,11 +15,11 @@ from matplotlib.figure import Figure
 from hypergrid.analysis.geostatistics import at_stations
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.times import format_instant, parse_instant
+from hypergrid.core.units import unit_symbol
 from hypergrid.interpolation import Comparison, Variogram
 from hypergrid.layers.layer import Layer
 from hypergrid.perspective import Base
 from hypergrid.plots.kinds import FIELD_COLOURS, HALO, Picture, find_edges
-from hypergrid.plots.labels import unit_symbol
 from hypergrid.plots.variogram import describe_model
 from hypergrid.query import Query, base
 from hypergrid.topology import Grid, grid

@@ -15,7 +15,7 @@ from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.units import parse_number
 from hypergrid.execution import Outcome, to_dataset
 from hypergrid.execution import simulate as simulated
-from hypergrid.interpolation import METHODS, Comparison, CrossValidation, Samples
+from hypergrid.interpolation import METHODS, Comparisons, CrossValidation, Samples
 from hypergrid.interpolation import compare_methods as compare
 from hypergrid.interpolation import cross_validate as validate
 from hypergrid.interpolation.solvers.trend import ELEVATION
@@ -261,7 +261,7 @@ def _add_layers(samples: Samples, data: Query | xr.DataArray, method: str, param
     return replace(samples, positions_m=positions, covariates=covariates)
 
 
-def compare_methods(data: Query | xr.DataArray) -> list[Comparison]:
+def compare_methods(data: Query | xr.DataArray) -> Comparisons:
     """Cross-validate every method on a query's stations, best first.
 
     Kriging uses a variogram fitted to the stations.

@@ -9,7 +9,7 @@ from hypergrid.interpolation.methods.deterministic_methods import NO_VARIOGRAM
 from hypergrid.interpolation.methods.in_time import TimeMethod, method_in_time, method_over
 from hypergrid.interpolation.methods.registry import METHODS, Method
 from hypergrid.interpolation.points import Field, Samples, Stations, Targets
-from hypergrid.interpolation.validation.compare import Comparison, compare_methods, list_candidates
+from hypergrid.interpolation.validation.compare import Comparison, Comparisons, compare_methods, list_candidates
 from hypergrid.interpolation.validation.cross_validate import CrossValidation, Score, cross_validate
 from hypergrid.interpolation.variograms.variogram import MODELS, Variogram, parse_variogram, variogram
 from hypergrid.interpolation.weight_cache import WEIGHTS
@@ -22,6 +22,7 @@ __all__ = [
     "VARIANCES",
     "WEIGHTS",
     "Comparison",
+    "Comparisons",
     "CrossValidation",
     "Field",
     "Method",

@@ -23,7 +23,8 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.readings import Station
 from hypergrid.core.registry import Registry
 from hypergrid.core.times import parse_instant
-from hypergrid.plots.labels import count_levels, describe_level, is_map, place_names, unit_symbol
+from hypergrid.core.units import unit_symbol
+from hypergrid.plots.labels import count_levels, describe_level, is_map, place_names
 from hypergrid.topology import SeriesAxis
 
 

@@ -3,26 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Final
 
 from hypergrid.core.lazy_libraries import xr
-
-_SYMBOLS: Final = {"degC": "°C", "degF": "°F", "degree": "°", "degrees": "°", "um": "µm"}
-"""Words of units that have a symbol."""
-_RAISED: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-_POWER: Final = re.compile(r"(?<=[A-Za-z])(-?[0-9]+)$")
-
-
-def unit_symbol(unit: str) -> str:
-    """Return a unit as it is printed: °C for degC, W m⁻² for W m-2.
-
-    Examples
-    --------
-    >>> [unit_symbol(unit) for unit in ("degC", "W m-2", "m s-1", "%", "unknown")]
-    ['°C', 'W m⁻²', 'm s⁻¹', '%', 'unknown']
-    """
-    words = (_SYMBOLS.get(word, _POWER.sub(lambda power: power[0].translate(_RAISED), word)) for word in unit.split())
-    return " ".join(words)
 
 
 def is_map(dataset: xr.Dataset) -> bool:

@@ -1,5 +1,6 @@
 """A small archive of stations with names, for what a person looks at."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,9 +21,13 @@ TOWNS: Final = {
 _MINUTES: Final = 24 * 60
 
 
-def named_archive(folder: Path, *, heights_m: tuple[float, ...] = (2.0,)) -> OpenArchive:
+def named_archive(
+    folder: Path, *, heights_m: tuple[float, ...] = (2.0,), renamed: Mapping[str, str] | None = None
+) -> OpenArchive:
     """Write a day of two variables every ten minutes, with a reading of each flag at each station."""
-    stations = [Station(key, name, (Position(None, *place),)) for key, (name, *place) in TOWNS.items()]
+    stations = [
+        Station(key, (renamed or {}).get(key, name), (Position(None, *place),)) for key, (name, *place) in TOWNS.items()
+    ]
     parts = [_readings(name, heights_m) for name in ("air_temperature", "wind_speed")]
     return write_archive(folder, stations=stations, readings=parts, slice_s=600.0)
 

@@ -1,5 +1,7 @@
 """Comparison of methods by cross-validation on the user's own values."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -7,6 +9,9 @@ from typing import Any
 import numpy as np
 
 from hypergrid.core.errors import HyperGridError
+from hypergrid.core.html import escape, format_line, format_table, join_parts
+from hypergrid.core.lazy_libraries import pd
+from hypergrid.core.units import unit_symbol
 from hypergrid.interpolation.methods.registry import METHODS
 from hypergrid.interpolation.points import Samples
 from hypergrid.interpolation.validation.cross_validate import By, CrossValidation, Score, cross_validate, score
@@ -27,6 +32,10 @@ QUICK: Candidates = {
     "linear kernel": ("radial_basis", {"kernel": "linear"}),
 }
 """Default candidates, in this order."""
+
+
+_SHOWN = ("count", "rmse", "bias", "mae", "coverage_95")
+"""Scores in the table of a comparison."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +75,49 @@ class Comparison:
         }
 
 
+class Comparisons(list[Comparison]):
+    """Results of several methods, best first; a notebook shows them as a table."""
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a row per method, best first.
+
+        Returns
+        -------
+        Index method (its label); columns count, rmse, bias and mae [unit of the values] and coverage_95 on the values
+        that every method estimates, missed (values without an estimate), and note: why it could not be used, or why to
+        doubt it. NaN where undefined; the unit is in `attrs`.
+        """
+        rows = []
+        for each in self:
+            numbers = [np.nan if each.common is None else getattr(each.common, name) for name in _SHOWN]
+            missed = np.nan if each.validation is None else each.validation.score.missed
+            rows.append([*numbers, missed, each.problem or "; ".join(each.notes)])
+        labels = pd.Index([each.label for each in self], name="method", dtype=object)
+        table = pd.DataFrame(rows, index=labels, columns=[*_SHOWN, "missed", "note"])
+        table = table.astype({"count": "Int64", "missed": "Int64"})
+        table.attrs = {"unit": self.unit}
+        return table
+
+    @property
+    def unit(self) -> str:
+        """Unit of the errors; empty if unknown."""
+        return next((each.validation.samples.unit for each in self if each.validation is not None), "")
+
+    def __repr__(self) -> str:
+        scores = self.to_pandas().drop(columns="note").to_string(float_format="{:.4g}".format)
+        return f"Comparisons of {len(self)} methods\n{scores}"
+
+    def _repr_html_(self) -> str:
+        table = self.to_pandas()
+        # Each note once below the table: several methods share a variogram, and the doubts about it.
+        notes = [note for note in dict.fromkeys(table["note"]) if note]
+        table["note"] = [notes.index(note) + 1 if note else "" for note in table["note"]]
+        listed = f"<ol>{''.join(f'<li>{escape(note)}</li>' for note in notes)}</ol>" if notes else ""
+        best = [f"best: {self[0].label}", self[0].scored_on] if self and self[0].common is not None else []
+        unit = f", errors in {unit_symbol(self.unit)}" if self.unit else ""
+        return join_parts(format_line(f"{len(self)} methods{unit}", *best), format_table(table, index=True), listed)
+
+
 def compare_methods(
     samples: Samples,
     *,
@@ -74,7 +126,7 @@ def compare_methods(
     doubts: tuple[str, ...] = (),
     no_variogram: str | None = None,
     by: By = "station",
-) -> list[Comparison]:
+) -> Comparisons:
     """Cross-validate methods on the same values, best first.
 
     They are ordered by the error on the values that all of them estimate. Methods that cannot be used come last, with
@@ -109,7 +161,7 @@ def compare_methods(
             comparisons.append(Comparison(label, method, None, None, f"{method} estimates none of the values left out"))
     if methods is None and variogram is None and no_variogram is not None:
         comparisons += [Comparison(label, name, None, None, no_variogram) for label, name in _list_kriging().items()]
-    return _sort_comparisons(comparisons)
+    return Comparisons(_sort_comparisons(comparisons))
 
 
 def list_candidates(variogram: Variogram | None) -> Candidates:

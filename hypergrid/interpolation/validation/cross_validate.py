@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.html import escape, format_table, join_parts
 from hypergrid.core.lazy_libraries import pd, xr
 from hypergrid.core.parameters import bind
 from hypergrid.interpolation.methods.automatic import AUTO
@@ -327,6 +328,14 @@ class CrossValidation:
             band = f"{low:,.0f} to {high:,.0f} m" if np.isfinite(low) else "elevation unknown"
             lines.append(f"  {band}: {count:,} values, RMSE {rmse:.4g}{unit}, bias {bias:+.3g}{unit}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<br>{escape(line)}" for line in repr(self).splitlines()[1:])
+        stations = self.stations.dropna(axis="columns", how="all")
+        shown = stations[
+            [name for name in ("count", "missed", "rmse", "bias", "mae", "coverage_95") if name in stations]
+        ]
+        return join_parts(f"<p>{escape(repr(self).splitlines()[0])}{lines}</p>", format_table(shown, index=True))
 
     def to_dataset(self) -> xr.Dataset:
         """Convert to value, estimate, error (estimate minus value) and variance, with dimensions slice and station."""

@@ -10,7 +10,7 @@ from hypergrid.archive import Archive
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.flags import ACCEPTED_BY_DEFAULT
 from hypergrid.core.times import parse_instant
-from hypergrid.perspective.sources.archive_source import ArchiveSource
+from hypergrid.perspective.sources.archive_source import ArchiveSource, find_named_stations
 from hypergrid.perspective.sources.array_source import ArraySource
 from hypergrid.perspective.spec.query_spec import QuerySpec, Step
 from hypergrid.perspective.tree import Perspective
@@ -128,7 +128,9 @@ class SourceLookup:
         if question.snapshot not in (None, archive.snapshot):
             archive = Archive.open(archive.path, snapshot=question.snapshot)
         archive = archive.as_of(None if question.as_of is None else parse_instant(question.as_of))
-        return ArchiveSource(archive, archive.variable(question.variable), question.select)
+        return ArchiveSource(
+            archive, archive.variable(question.variable), find_named_stations(archive, question.select)
+        )
 
     def join(self, other: "SourceLookup") -> "SourceLookup":
         """Combine two lookups.

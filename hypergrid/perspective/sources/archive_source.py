@@ -9,13 +9,14 @@ import numpy as np
 
 from hypergrid.archive import Archive
 from hypergrid.archive.arrays.cells import CHUNK_SERIES, CHUNK_SLICES
+from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.lru_cache import LruCache
 from hypergrid.core.readings import Position, Readings, Station
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.core.tokens import token
 from hypergrid.core.units import Variable
 from hypergrid.layers.layer import Layer
-from hypergrid.perspective.sources.series_selection import select_series
+from hypergrid.perspective.sources.series_selection import Select, select_series
 from hypergrid.topology import Regular, SeriesAxis
 
 # Reading takes half of the time of a query of one position, and others ask for positions nearby.
@@ -184,6 +185,36 @@ class ArchiveSource:
 
     def layer(self, name: str) -> Layer:
         return self.archive.layers[name]
+
+
+def find_named_stations(archive: Archive, select: Select) -> Select:
+    """Return a selection with the names of stations as their ids.
+
+    Raises
+    ------
+    InvalidQuery
+        Several stations have a name; the message lists their ids.
+    """
+    chosen = dict(select)
+    if "station" not in chosen:
+        return select
+    given = chosen["station"]
+    listed = given if isinstance(given, tuple) else (given,)
+    ids = tuple(sorted({_find_id(archive, station) for station in listed}, key=str))
+    return tuple(
+        (key, (ids if isinstance(given, tuple) else ids[0]) if key == "station" else value) for key, value in select
+    )
+
+
+def _find_id(archive: Archive, station: object) -> object:
+    if station in archive.stations:
+        return station
+    ids = [each.id for each in archive.stations.values() if each.name == station]
+    if len(ids) > 1:
+        raise InvalidQuery(
+            f"{len(ids)} stations have the name {station!r}; select one by its id: {', '.join(ids[:20])}"
+        )
+    return ids[0] if ids else station
 
 
 def _find_position(station: Station | None, time_ns: int) -> Position:

@@ -9,6 +9,7 @@ from typing import Any, Self
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.perspective.spec.names import AggregateName, ConvertName, MergeName, MethodName
 from hypergrid.perspective.spec.python_values import write_bounds, write_duration, write_time_cells
+from hypergrid.perspective.spec.query_html import format_query
 from hypergrid.perspective.spec.query_spec import QuerySpec, Step, choose_interpolation_cells, freeze_items
 from hypergrid.perspective.spec.step_checks import check_step
 from hypergrid.topology.points import Points, cells_json
@@ -23,6 +24,9 @@ class Fluent(ABC):
     """
 
     question: QuerySpec
+
+    def _repr_html_(self) -> str:
+        return format_query(type(self).__name__, self.question)
 
     @abstractmethod
     def _replace_question(self, question: QuerySpec) -> Self:

@@ -179,6 +179,9 @@ def _normalize_choice(name: str, value: object) -> object:
         return tuple(sorted(set(single), key=str))
     if value is None or isinstance(value, str):
         return value
+    if name == "station" and isinstance(value, int | np.integer) and not isinstance(value, bool):
+        # Ids are text, also those that look like numbers.
+        return str(value)
     if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
         # Larger than any height, interval or replicate number, and exactly convertible to float.
         if -1e15 < value < 1e15:

@@ -14,8 +14,8 @@ import hypergrid as hg
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.readings import Position, Station
 from hypergrid.core.times import SECOND_NS
+from hypergrid.core.units import unit_symbol
 from hypergrid.plots import KINDS, part_shown, picture_bytes, plot
-from hypergrid.plots.labels import unit_symbol
 
 
 def series_result(hours: int = 72, step_s: int = 3600) -> xr.Dataset:
