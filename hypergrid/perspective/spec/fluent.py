@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 from hypergrid.core.errors import InvalidQuery
+from hypergrid.perspective.spec.clip_order import check_after_clip
 from hypergrid.perspective.spec.names import AggregateName, ConvertName, MergeName, MethodName
 from hypergrid.perspective.spec.python_values import write_bounds, write_duration, write_time_cells
 from hypergrid.perspective.spec.query_html import format_query
@@ -142,7 +143,8 @@ class Fluent(ABC):
         """Keep the cells whose corner is within bounds, stop excluded.
 
         Bounds are given per dimension: time, lon, lat, x, y or z = (start, stop), or slice(start, stop), whose stop is
-        excluded as well. Instants are text, datetimes, dates or pandas Timestamps.
+        excluded as well. Instants are text, datetimes, dates or pandas Timestamps. A clip may come before other steps
+        if it means the same there: its bounds are edges of the time cells that follow.
         """
         listed = [(name, write_bounds(name, pair)) for name, pair in bounds.items()]
         twice = sorted(set(bounds) & set(dict(self.question.clip)))
@@ -185,6 +187,7 @@ class Fluent(ABC):
 
     def _add_step(self, step: Step) -> Self:
         check_step(step, len(self.question.steps) + 1)
+        check_after_clip(self.question, step)
         return self._replace_question(self.question.add_step(step))
 
 

@@ -142,15 +142,7 @@ class QuerySpec:
         return len(self.steps) + sum(other.length for step in self.steps for other in step.others)
 
     def add_step(self, step: Step) -> "QuerySpec":
-        """Return the query with one more step.
-
-        Raises
-        ------
-        InvalidQuery
-            The query is already clipped: the clip belongs to the surface and comes last.
-        """
-        if self.clip:
-            raise InvalidQuery(f"{step.op} {step.name!r} comes after a clip; a clip bounds the surface: put it last")
+        """Return the query with one more step; its clip is that of the surface, wherever it was written."""
         return replace(self, steps=(*self.steps, step))
 
     def to_json(self) -> dict[str, Any]:
