@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         simulate,
     )
     from hypergrid.analysis.incremental import Growing, Update
-    from hypergrid.analysis.reproduce import again
+    from hypergrid.analysis.reproduce import again, second_opinion
     from hypergrid.analysis.suggestion import suggest
     from hypergrid.core.parameters import Parameter
     from hypergrid.interpolation import Variogram, variogram
@@ -44,7 +44,7 @@ __all__ = [
     "Grid", "Growing", "OpenArchive", "Parameter", "Points", "Query", "Refinement", "Update", "Variogram", "Zones",
     "__version__", "again", "aggregate_function", "base", "compare_methods", "convert_function", "cross_validate",
     "fit_variogram", "fit_variogram_by_group", "forget_function", "grid", "merge_function", "open", "plot", "points",
-    "simulate", "suggest", "variogram", "zones",
+    "second_opinion", "simulate", "suggest", "variogram", "zones",
 ]  # fmt: skip
 
 # Lazy imports: a process that needs one module, such as a Spark worker, does not wait for the others.
@@ -57,7 +57,7 @@ _MODULES: Final = {
         "simulate",
     ),
     "analysis.incremental": ("Growing", "Update"),
-    "analysis.reproduce": ("again",),
+    "analysis.reproduce": ("again", "second_opinion"),
     "analysis.suggestion": ("suggest",),
     "core.parameters": ("Parameter",),
     "interpolation": ("Variogram", "variogram"),

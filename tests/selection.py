@@ -70,6 +70,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "end_to_end/test_command_line.py": (
             "test_query_writes_each_kind_of_file",
             "test_a_result_is_told_with_its_notes_a_line_each",
+            "test_a_second_opinion_is_a_note_and_finds_a_changed_cell",
         ),
         "end_to_end/test_emptied_files.py": ("test_a_file_of_each_kind_emptied_is_named_and_read_by_nobody",),
         "end_to_end/test_compare_methods.py": ("test_kriging_is_honest_on_a_real_day",),
@@ -89,7 +90,10 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_maps_are_nearly_as_good_as_kriging_with_the_true_covariance",
         ),
         "end_to_end/test_real_data.py": ("test_every_reading_of_every_column_is_in_the_archive",),
-        "end_to_end/test_sample_network.py": ("test_q1_halves_the_error_of_the_plain_mean",),
+        "end_to_end/test_sample_network.py": (
+            "test_q1_halves_the_error_of_the_plain_mean",
+            "test_pykrige_agrees_with_the_reference_queries",
+        ),
         "hypergrid/archive/test_pool.py": ("test_steps_of_one_commit_read_and_store_as_commits_of_their_own",),
         "hypergrid/execution/test_area_weights.py": (
             "test_results_go_to_files_with_names_places_and_areas",

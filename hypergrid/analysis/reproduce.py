@@ -1,4 +1,4 @@
-"""Recompute a result from its own metadata and compare: `hg.again`, `hypergrid query --again`.
+"""Recompute a result from its own metadata and compare: `hg.again`, `hg.second_opinion`, `hypergrid query --again`.
 
 The recomputation reads the snapshot that the result cites. If that has expired, it reads the newest snapshot as of the
 commit time of the expired one, using arrival times and superseded readings. The report states which was read.
@@ -21,6 +21,7 @@ from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime, Not
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.times import format_instant, parse_instant
 from hypergrid.execution import INCOMPLETE
+from hypergrid.execution.results.second_opinion import SecondOpinion, ask_second_opinion
 from hypergrid.perspective.build.data_sources import ARRAY
 from hypergrid.query import OpenArchive, Query, as_path
 
@@ -148,35 +149,75 @@ def again(
     InvalidQuery
         Not a result of HyperGrid, an incomplete one, or one of an array in memory or another archive.
     """
-    given: object = archive
-    if not isinstance(given, OpenArchive):
-        raise InvalidQuery(
-            f"hg.again needs the archive that the result was computed from, hg.open(folder); got {archive!r}"
-        )
     with _open_result(result) as (name, old):
-        document = _read_document(name, old, archive)
-        expired = _find_expired(document, archive)
-        as_of = None
-        if expired:
-            archive = archive.latest()
-            document, instants = _rewrite_as_of(name, old, document, expired, archive)
-            as_of = ", ".join(format_instant(instant) for instant in sorted(instants))
-        query = _make_query(name, document, archive)
+        cited = _find_query(name, old, archive)
+        instants = cited.as_of_ns
         with (
             tempfile.TemporaryDirectory() as folder,
-            _compute_again(query, Path(folder), allowed_bytes, progress) as new,
+            _compute_again(cited.query, Path(folder), allowed_bytes, progress) as new,
         ):
-            changes = [*_list_changes(old.attrs, new.attrs, but=_SNAPSHOT_ATTRIBUTES if expired else frozenset())]
-            if expired:
-                changes += _list_changes_since(archive, min(instants))
+            changes = [*_list_changes(old.attrs, new.attrs, but=_SNAPSHOT_ATTRIBUTES if instants else frozenset())]
+            if instants:
+                changes += _list_changes_since(cited.archive, min(instants))
+            snapshots = ", ".join(sorted({*_list_snapshots(cited.query.to_json())}))
             return VerificationReport(
                 tuple(_find_differences(old, new)),
                 tuple(changes),
-                read="as_of" if expired else "snapshot",
-                snapshot=str(old.attrs.get("hypergrid_snapshot", ", ".join(sorted({*_list_snapshots(document)})))),
-                as_of=as_of,
-                newest=archive.snapshot,
+                read="as_of" if instants else "snapshot",
+                snapshot=str(old.attrs.get("hypergrid_snapshot", snapshots)),
+                as_of=", ".join(map(format_instant, instants)) or None,
+                newest=cited.archive.snapshot,
             )
+
+
+def second_opinion(
+    result: str | Path | xr.Dataset, archive: OpenArchive, *, cells: int = 50, seed: int = 0
+) -> SecondOpinion:
+    """Recompute random cells of a stored result by PyKrige, and compare the values that it holds.
+
+    The archive is read as `again` reads it. Nothing else of the result is computed.
+
+    Parameters
+    ----------
+    result, archive
+        As for `again`.
+    cells
+        Number of cells, in space and time; all if the result has fewer.
+    seed
+        Seed of their choice.
+
+    Raises
+    ------
+    NotFound, InvalidQuery
+        As for `again`; also if the result has other cells than its query.
+    """
+    with _open_result(result) as (name, old):
+        query = _find_query(name, old, archive).query
+        return ask_second_opinion(query.surface(), old, cells=cells, seed=seed)
+
+
+@dataclass(frozen=True, eq=False)
+class _CitedQuery:
+    """Query of a result, and the archive that answers it."""
+
+    query: Query
+    archive: OpenArchive
+    as_of_ns: tuple[int, ...]
+    """Instants that replace expired snapshots, ascending."""
+
+
+def _find_query(name: str, old: xr.Dataset, archive: OpenArchive) -> _CitedQuery:
+    given: object = archive
+    if not isinstance(given, OpenArchive):
+        raise InvalidQuery(
+            f"{name} needs the archive that it was computed from, hg.open(folder), to be checked; got {archive!r}"
+        )
+    document = _read_document(name, old, archive)
+    expired, instants = _find_expired(document, archive), set[int]()
+    if expired:
+        archive = archive.latest()
+        document, instants = _rewrite_as_of(name, old, document, expired, archive)
+    return _CitedQuery(_make_query(name, document, archive), archive, tuple(sorted(instants)))
 
 
 @contextmanager

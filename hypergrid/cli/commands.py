@@ -19,6 +19,7 @@ import typer
 import station_data as sample_network
 from hypergrid.analysis.geostatistics import compare_methods as compare
 from hypergrid.analysis.reproduce import again as compute_again
+from hypergrid.analysis.reproduce import second_opinion as ask_second_opinion
 from hypergrid.analysis.suggestion import suggest_document
 from hypergrid.cli.archive_commands import COMMANDS, layers_app
 from hypergrid.cli.console import (
@@ -180,6 +181,9 @@ def query(
         Path | None, typer.Option(help="Instead of FILE: a result, .nc or .zarr, to compute once more and compare.")
     ] = None,
     allowed_bytes: Annotated[int | None, typer.Option(min=1, help="Memory that the query may take, in bytes.")] = None,
+    second_opinion: Annotated[
+        int | None, typer.Option(min=1, metavar="CELLS", help="Random cells to compare with PyKrige's kriging.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Answer a query into a file, or check that a result can be computed again."""
@@ -188,7 +192,7 @@ def query(
             raise InvalidQuery(
                 "query --again RESULT reads the query from the result and writes nothing: leave FILE and -o away"
             )
-        _check_again(again, archive, allowed_bytes, as_json=as_json)
+        _check_again(again, archive, allowed_bytes, second_opinion, as_json=as_json)
         return
     if file is None or out is None:
         raise InvalidQuery("query needs FILE, the query as JSON, and -o OUT, where the result goes; or --again RESULT")
@@ -198,7 +202,7 @@ def query(
     # CSV rows do not name a snapshot.
     cited = out.suffix != ".csv" and _cite_snapshots(asked)
     with show_stages(quiet=as_json) as notify:
-        result, missing = _answer_query(asked, out, allowed_bytes, notify)
+        result, missing = _answer_query(asked, out, allowed_bytes, second_opinion, notify)
     summary = {
         "out": str(out), "cells": int(result["value"].size), "missing": missing,
         "units": result["value"].attrs["units"], "snapshot": result.attrs["hypergrid_snapshot"],
@@ -260,29 +264,37 @@ def _cite_snapshots(asked: Query) -> bool:
     return True
 
 
-def _check_again(result: Path, archive: Path, allowed_bytes: int | None, *, as_json: bool) -> None:
+def _check_again(result: Path, archive: Path, allowed_bytes: int | None, cells: int | None, *, as_json: bool) -> None:
     """Recompute a result and print the differences; exit with status 1 if any exceeds rounding."""
+    opened = open_archive(archive)
     with show_stages(quiet=as_json) as notify:
         compared = compute_again(
-            result, open_archive(archive), allowed_bytes=allowed_bytes, progress=lambda done: notify("compute", done)
+            result, opened, allowed_bytes=allowed_bytes, progress=lambda done: notify("compute", done)
         )
+    opinion = None if cells is None else ask_second_opinion(result, opened, cells=cells)
     if as_json:
-        show_json(compared.to_json())
+        show_json(compared.to_json() | ({} if opinion is None else {"second_opinion": opinion.to_json()}))
     else:
-        show_line(compared.describe())
-    if not compared.confirmed:
+        show_line(compared.describe() + ("" if opinion is None else f"\n{opinion.describe()}"))
+    if not compared.confirmed or (opinion is not None and opinion.differs):
         sys.exit(FAILED)
 
 
-def _answer_query(asked: Query, out: Path, allowed_bytes: int | None, notify: OnProgress) -> tuple[xr.Dataset, int]:
+def _answer_query(
+    asked: Query, out: Path, allowed_bytes: int | None, second_opinion: int | None, notify: OnProgress
+) -> tuple[xr.Dataset, int]:
     """Write the answer of a query to a file; return it and the number of its missing cells."""
     history = f"{format_instant(time.time_ns() // SECOND_NS * SECOND_NS)} hypergrid query"
     if out.suffix == ".zarr":
         progress = partial(notify, "compute")
-        missing = asked.to_zarr(out, allowed_bytes=allowed_bytes, progress=progress, history=history)
+        missing = asked.to_zarr(
+            out, allowed_bytes=allowed_bytes, progress=progress, history=history, second_opinion=second_opinion
+        )
         # Opened lazily, because it can exceed the memory.
         return xr.open_zarr(out, consolidated=False, chunks=None), missing
-    result = asked.compute(allowed_bytes=allowed_bytes, progress=lambda fraction: notify("compute", fraction))
+    result = asked.compute(
+        allowed_bytes=allowed_bytes, progress=partial(notify, "compute"), second_opinion=second_opinion
+    )
     notify("write", 0.0)
     write(result.assign_attrs(history=history), out)
     notify("write", 1.0)

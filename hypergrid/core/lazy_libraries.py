@@ -1,15 +1,17 @@
 """Libraries that are imported on first use of one of their names.
 
-xarray and pandas take a third of the start-up of a server, whose first answers need neither.
+xarray and pandas take a third of the start-up of a server, whose first answers need neither; PyKrige takes as long, and
+few queries ask for its opinion.
 """
 
 import importlib
 from typing import TYPE_CHECKING
 
-__all__ = ["pd", "xr"]
+__all__ = ["pd", "pykrige", "xr"]
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pykrige
     import xarray as xr
 else:
 
@@ -25,4 +27,4 @@ else:
             setattr(self, name, value)
             return value
 
-    pd, xr = _Library("pandas"), _Library("xarray")
+    pd, pykrige, xr = _Library("pandas"), _Library("pykrige"), _Library("xarray")

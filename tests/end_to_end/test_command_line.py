@@ -50,6 +50,27 @@ def test_json_summary_names_the_snapshot(root: Path, archive: Path, tmp_path: Pa
         assert dataset.attrs["hypergrid_token"] == summary["token"]
 
 
+def test_a_second_opinion_is_a_note_and_finds_a_changed_cell(root: Path, archive: Path, tmp_path: Path) -> None:
+    question = with_changes(root, tmp_path, clip={"time": ["2007-10-01T00:00Z", "2007-10-01T02:00Z"]})
+    out = tmp_path / "q1.nc"
+    done = hypergrid("query", question, "--archive", archive, "-o", out, "--second-opinion", 50)
+    assert done.returncode == 0, done.stderr
+    told = " ".join(done.stderr.split())
+    assert "note: second opinion by PyKrige 1." in told
+    assert "50 of 529 cells agree, greatest difference" in told
+    with xr.open_dataset(out) as dataset:
+        assert json.loads(dataset.attrs["hypergrid_second_opinion"])["agrees"]
+        changed = dataset.load()
+    changed["value"][0, 3, 4] += 0.5
+    changed.to_netcdf(tmp_path / "changed.nc", engine="h5netcdf")
+    checked = hypergrid("query", "--again", out, "--archive", archive, "--second-opinion", 529)
+    assert checked.returncode == 0, checked.stderr
+    assert "529 of 529 cells agree" in checked.stdout
+    caught = hypergrid("query", "--again", tmp_path / "changed.nc", "--archive", archive, "--second-opinion", 529)
+    assert caught.returncode == 1
+    assert "1 DIFFER, greatest difference 0.5 degC" in " ".join(caught.stdout.split())
+
+
 def test_a_result_is_told_with_its_notes_a_line_each(root: Path, archive: Path, tmp_path: Path) -> None:
     document = json.loads((root / "station_data/queries/q1.json").read_text())
     interpolation = next(step for step in document["steps"] if step["op"] == "interpolate")

@@ -39,6 +39,19 @@ def test_reference_queries_have_their_shapes(root: Path, five_days: Path, name: 
         assert np.isfinite(dataset["value"].to_numpy()).all()
 
 
+@pytest.mark.parametrize("name", ["q1", "q2", "q3", "q4", "q5"])
+def test_pykrige_agrees_with_the_reference_queries(root: Path, five_days: Path, name: str) -> None:
+    archive = hg.open(five_days / "build/demo/archive")
+    query = archive.query(json.loads((root / f"station_data/queries/{name}.json").read_text()))
+    dataset = query.compute(second_opinion=50)
+    opinion = json.loads(dataset.attrs["hypergrid_second_opinion"])
+    (compared,) = opinion["comparisons"]
+    assert compared["subject"] == "", "of the surface"
+    assert (compared["cells"], compared["total"]) == (50, dataset["value"].size)
+    assert compared["relative"] <= compared["allowed"] == 1e-10
+    assert compared["greatest"] <= 1e-10 * float(np.abs(dataset["value"]).max())
+
+
 def test_q3_covers_six_days(root: Path, five_days: Path) -> None:
     archive = hg.open(five_days / "build/demo/archive")
     dataset = archive.query(json.loads((root / "station_data/queries/q3.json").read_text())).compute()

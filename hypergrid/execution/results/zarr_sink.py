@@ -235,7 +235,12 @@ class ZarrOutcome(Outcome):
                 self.group[name].update_attributes(_to_plain(attributes))
         run_attributes = provenance(self.question, surface, self, token=self.plan.original.token)
         kept = {name: value for name, value in self.group.attrs.items() if name != INCOMPLETE}
-        self.group.attrs.put({**kept, **run_attributes, **more})
+        self.group.attrs.put({**kept, **run_attributes})
+        self.add_attributes(more)
+
+    def add_attributes(self, more: Mapping[str, str]) -> None:
+        """Write further attributes of the whole result."""
+        self.group.attrs.update(more)
         with ignore_zarr_warnings():
             zarr.consolidate_metadata(self.group.store)
 

@@ -179,6 +179,11 @@ class LocalField(Field):
         self._key = key_of("local", system.key, self.selection)
 
     @property
+    def values(self) -> Floats:
+        """Values of the stations in each slice, NaN where missing, shape (slices, stations)."""
+        return np.where(self._present, self._values + self._mean, np.nan)
+
+    @property
     def counts(self) -> NDArray[np.int32]:
         """Maximum stations used in each slice, shape (slices,)."""
         present = self._present.sum(axis=1)

@@ -117,6 +117,11 @@ class KrigingField(Field):
         return other
 
     @property
+    def values(self) -> Floats:
+        """Values of the stations that are used in each slice, NaN elsewhere, shape (slices, stations)."""
+        return np.where(self.present, self._values, np.nan)
+
+    @property
     def inverse(self) -> Floats:
         """Inverse P of the bordered matrix, shape (stations + functions, stations + functions); read-only."""
         return self._inverse if self.factored is None else self.factored.inverse

@@ -33,8 +33,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol
 
+import numpy as np
+
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.interpolation.points import Floats
+from hypergrid.core.geodesy import RADIUS_M
+from hypergrid.interpolation.points import Floats, are_on_sphere
 from hypergrid.interpolation.variograms.models import matern_factor
 from hypergrid.interpolation.variograms.variogram import Anisotropy, NuggetIs, Structure, Variogram, sum_structures
 
@@ -66,6 +69,23 @@ def scale_factor(model: str, smoothness: float | None = None) -> float:
             f"an effective range needs a model with a scale ({known}, or matern with a smoothness); got {model!r}"
         )
     return factors[model]
+
+
+DEGREE_M = RADIUS_M * math.pi / 180.0
+"""Length of a degree of a great circle [m], PyKrige's unit of distances on the sphere."""
+
+
+def list_pykrige_coordinates(positions_m: Floats) -> tuple[Floats, Floats, dict[str, Any]]:
+    """List coordinates for PyKrige, with the keywords of their kind.
+
+    Positions (x, y) [m], shape (places, 2), are x and y; those on the sphere, shape (places, 3), longitude and latitude
+    [degree], of which its distances are great circles [degree].
+    """
+    if not are_on_sphere(positions_m):
+        return positions_m[:, 0], positions_m[:, 1], {}
+    x, y, z = positions_m.T
+    lon, lat = np.degrees(np.arctan2(y, x)), np.degrees(np.arctan2(z, np.hypot(x, y)))
+    return lon, lat, {"coordinates_type": "geographic"}
 
 
 def to_pykrige(variogram: Variogram) -> dict[str, Any]:
