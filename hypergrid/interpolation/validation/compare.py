@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from hypergrid.core.errors import HyperGridError
 from hypergrid.core.html import escape, format_line, format_table, join_parts
-from hypergrid.core.lazy_libraries import pd
+from hypergrid.core.lazy_libraries import pd, pykrige
 from hypergrid.core.units import unit_symbol
 from hypergrid.interpolation.methods.registry import METHODS
-from hypergrid.interpolation.points import Samples
-from hypergrid.interpolation.validation.cross_validate import By, CrossValidation, Score, cross_validate, score
+from hypergrid.interpolation.points import Floats, Samples
+from hypergrid.interpolation.validation.cross_validate import (
+    By,
+    CrossValidation,
+    Score,
+    assemble_validation,
+    cross_validate,
+    leave_out_in_closed_form,
+    score,
+    spatial_folds,
+)
+from hypergrid.interpolation.variograms.interop import DEGREE_M, from_pykrige, list_pykrige_coordinates
 from hypergrid.interpolation.variograms.variogram import Variogram
 
 Candidates = Mapping[str, tuple[str, Mapping[str, object]]]
@@ -32,6 +42,8 @@ QUICK: Candidates = {
     "linear kernel": ("radial_basis", {"kernel": "linear"}),
 }
 """Default candidates, in this order."""
+PEER: Final = "PyKrige's default"
+"""Label of ordinary kriging as PyKrige does it without further parameters."""
 
 
 _SHOWN = ("count", "rmse", "bias", "mae", "coverage_95")
@@ -137,7 +149,7 @@ def compare_methods(
     samples
         Values at stations.
     methods
-        Candidates by label; defaults to `list_candidates(variogram)`.
+        Candidates by label; defaults to `list_candidates(variogram)`, and `PEER` beside them.
     variogram
         Variogram of the values, for the methods that need one.
     doubts
@@ -159,9 +171,47 @@ def compare_methods(
             comparisons.append(Comparison(label, method, validation, None, notes=doubts if fitted else ()))
         else:
             comparisons.append(Comparison(label, method, None, None, f"{method} estimates none of the values left out"))
+    if methods is None:
+        comparisons.append(_compare_peer(samples, by))
     if methods is None and variogram is None and no_variogram is not None:
         comparisons += [Comparison(label, name, None, None, no_variogram) for label, name in _list_kriging().items()]
     return Comparisons(_sort_comparisons(comparisons))
+
+
+def _compare_peer(samples: Samples, by: By) -> Comparison:
+    """Validate ordinary kriging under the linear variogram that PyKrige fits to each slice by default."""
+    used = samples.take_stations(samples.usable_mask)
+    estimate = np.full(used.values.shape, np.nan)
+    try:
+        parts = spatial_folds(samples, None) if by == "region" else np.arange(len(used.names))
+        for number, line in enumerate(used.values):
+            # A line through the semivariances of pairs needs two pairs of stations.
+            if np.isfinite(line).sum() < 3:
+                continue
+            given = {"variogram": _fit_by_peer(used, line)}
+            estimate[number] = leave_out_in_closed_form(
+                "ordinary_kriging", given, used.stations, used.values[number : number + 1], parts
+            )[0]
+    except (HyperGridError, ValueError, np.linalg.LinAlgError) as error:
+        return Comparison(PEER, "ordinary_kriging", None, None, str(error))
+    note = f"under the linear variogram that PyKrige {pykrige.__version__} fits to each slice by itself"
+    validation = assemble_validation(
+        samples, (estimate, None), method="ordinary_kriging", given=(), by=by, in_closed_form=True
+    )
+    return Comparison(PEER, "ordinary_kriging", validation, None, notes=(note,))
+
+
+def _fit_by_peer(samples: Samples, line: Floats) -> Variogram:
+    """Fit the variogram of `pykrige.OrdinaryKriging(x, y, values)` to one slice."""
+    present = np.isfinite(line)
+    slope, nugget = 0.0, 0.0
+    # It refuses equal values, which any variogram estimates.
+    if np.ptp(line[present]) > 0:
+        x, y, of_sphere = list_pykrige_coordinates(samples.positions_m[present])
+        slope, nugget = pykrige.OrdinaryKriging(x, y, line[present], **of_sphere).variogram_model_parameters
+        slope = slope / DEGREE_M if of_sphere else slope
+    parameters = [slope, nugget if slope or nugget else 1.0]
+    return from_pykrige({"variogram_model": "linear", "variogram_parameters": parameters})
 
 
 def list_candidates(variogram: Variogram | None) -> Candidates:

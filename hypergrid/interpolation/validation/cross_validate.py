@@ -446,11 +446,27 @@ def cross_validate(
             estimate[held], variances = _leave_out(method, given[-1], inside, alone)
             if variance is not None and variances is not None:
                 variance[held] = variances
+    closed = all(has_closed_form(method, parameters, len(used.names)) for parameters in given)
+    return assemble_validation(samples, (estimate, variance), method=method, given=given, by=by, in_closed_form=closed)
+
+
+def assemble_validation(
+    samples: Samples,
+    estimates: Estimates,
+    *,
+    method: str,
+    given: tuple[Mapping[str, Any], ...],
+    by: By,
+    in_closed_form: bool,
+) -> CrossValidation:
+    """Score the estimates of the usable stations of samples."""
+    usable, (estimate, variance) = samples.usable_mask, estimates
+    used = samples.take_stations(usable)
     return CrossValidation(
         method,
         given,
         by,
-        all(has_closed_form(method, parameters, len(used.names)) for parameters in given),
+        in_closed_form,
         used,
         tuple(name for name, kept in zip(samples.names, usable, strict=True) if not kept),
         estimate,

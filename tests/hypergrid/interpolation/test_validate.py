@@ -9,11 +9,13 @@ import pyproj
 import pytest
 import xarray as xr
 from numpy.typing import NDArray
+from pykrige.ok import OrdinaryKriging
 
 from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.geodesy import places_m
 from hypergrid.interpolation import METHODS, variogram
 from hypergrid.interpolation.points import Samples
-from hypergrid.interpolation.validation.compare import QUICK, compare_methods, list_candidates
+from hypergrid.interpolation.validation.compare import PEER, QUICK, compare_methods, list_candidates
 from hypergrid.interpolation.validation.cross_validate import cross_validate
 
 Floats = NDArray[np.float64]
@@ -150,6 +152,48 @@ def test_a_method_that_cannot_be_used_says_why_and_comes_last() -> None:
     near = compare_methods(Samples.of(np.ones((2, 6)), line), methods=candidates)
     assert [item.label for item in near] == ["all", "none"]
     assert near[1].problem == "nearest estimates none of the values left out"
+
+
+def test_pykrige_as_it_is_called_without_parameters_is_a_row() -> None:
+    samples = simulated(slices=6)
+    samples.values[2, 5:] = np.nan
+    samples.values[4] = 7.0
+    samples.values[5, 2:] = np.nan
+    (row,) = (item for item in compare_methods(samples, variogram=MODEL) if item.label == PEER)
+    assert row.validation is not None
+    assert row.common is not None
+    assert "the linear variogram that PyKrige 1." in row.notes[0]
+    for number, left_out in ((0, 3), (2, 1), (4, 8)):
+        line = samples.values[number]
+        present = np.isfinite(line)
+        if number == 4:
+            # PyKrige fits no variogram to equal values.
+            assert row.validation.estimate[number, left_out] == pytest.approx(7.0)
+            continue
+        slope, nugget = OrdinaryKriging(*samples.positions_m[present].T, line[present]).variogram_model_parameters
+        present[left_out] = False
+        others = OrdinaryKriging(*samples.positions_m[present].T, line[present], variogram_parameters=[slope, nugget])
+        expected, _ = others.execute("points", *samples.positions_m[[left_out]].T)
+        assert row.validation.estimate[number, left_out] == pytest.approx(float(expected[0]), abs=1e-9)
+    assert np.isnan(row.validation.estimate[5]).all()
+    assert row.validation.variance is None
+    json.dumps(row.to_json(), allow_nan=False)
+
+
+def test_pykrige_measures_great_circles_on_the_sphere() -> None:
+    flat = simulated(slices=2)
+    lon, lat = flat.positions_m.T / flat.positions_m.max() * 60
+    flat.values[:] = np.random.default_rng(2).normal(size=flat.values.shape)
+    wide = Samples.of(flat.values, places_m(lon, lat))
+    (row,) = (item for item in compare_methods(wide) if item.label == PEER)
+    assert row.validation is not None
+    line = wide.values[0]
+    slope, nugget = OrdinaryKriging(lon, lat, line, coordinates_type="geographic").variogram_model_parameters
+    others = OrdinaryKriging(
+        lon[1:], lat[1:], line[1:], variogram_parameters=[slope, nugget], coordinates_type="geographic"
+    )
+    expected, _ = others.execute("points", lon[:1], lat[:1])
+    assert row.validation.estimate[0, 0] == pytest.approx(float(expected[0]), abs=1e-9)
 
 
 def test_every_method_without_further_needs_is_a_candidate() -> None:
