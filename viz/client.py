@@ -211,7 +211,13 @@ class RemoteQuery(Fluent):
         """Explain the chain, the rewriting and the plan in words."""
         return str(self.client.send("POST", "queries/explain", json=self.to_json()).json()["explanation"])
 
-    def compute(self, *, progress: Callable[[float], None] | None = None, timeout_s: float | None = None) -> xr.Dataset:
+    def compute(
+        self,
+        *,
+        progress: Callable[[float], None] | None = None,
+        timeout_s: float | None = None,
+        second_opinion: int | None = None,
+    ) -> xr.Dataset:
         """Compute the surface on the server and download it.
 
         Parameters
@@ -220,6 +226,8 @@ class RemoteQuery(Fluent):
             Called with the computed fraction whenever it has grown.
         timeout_s
             Timeout [s], after which the query is cancelled. None: no timeout.
+        second_opinion
+            Number of random cells that PyKrige recomputes, as for a local query.
 
         Raises
         ------
@@ -228,7 +236,8 @@ class RemoteQuery(Fluent):
         Cancelled
             It was cancelled on the server, or the time was up.
         """
-        job = self.client.send("POST", "queries", json=self.to_json()).json()
+        params = {} if second_opinion is None else {"second_opinion": second_opinion}
+        job = self.client.send("POST", "queries", json=self.to_json(), params=params).json()
         try:
             job = self._wait_for_end(job, progress, timeout_s)
         except BaseException:

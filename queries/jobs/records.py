@@ -300,6 +300,8 @@ class QueryRun:
     order: Order = "coarse_to_fine"
     owner: str = ""
     """First submitter; the run uses its turns."""
+    second_opinion: int | None = None
+    """Number of cells to recompute by PyKrige at its end; None: none."""
     followers: dict[str, Job] = field(default_factory=dict)
     """Jobs that wait for it, by id."""
     state: State = "queued"

@@ -21,8 +21,10 @@ from hypergrid.analysis.geostatistics import at_stations
 from hypergrid.core.errors import Cancelled, InvalidQuery
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.times import SECOND_NS
+from hypergrid.core.tokens import token
 from hypergrid.execution import Part, Plan, explain, free_bytes, make_plan, split_notes
 from hypergrid.execution.planning.explain import projected_s
+from hypergrid.execution.results.second_opinion import SecondOpinion, ask_second_opinion, check_cells
 from hypergrid.query import OpenArchive, Query
 from hypergrid.refinement import Refinement
 from queries.jobs.admission import Asker, Limits, TooManyQueries, current_asker
@@ -146,7 +148,14 @@ class Runner:
         self._check_plan(query.plan(), current_asker())
         return query
 
-    def submit(self, document: Mapping[str, Any], *, order: Order = "coarse_to_fine", passing: bool = False) -> Job:
+    def submit(
+        self,
+        document: Mapping[str, Any],
+        *,
+        order: Order = "coarse_to_fine",
+        passing: bool = False,
+        second_opinion: int | None = None,
+    ) -> Job:
         """Submit a query without waiting for it.
 
         Parameters
@@ -158,6 +167,9 @@ class Runner:
         passing
             Whether the caller fetches the result as soon as it is ready and then forgets the job (`forget`); it takes
             no place in the result cache.
+        second_opinion
+            Number of cells that PyKrige recomputes at the end (`Query.compute`); jobs that ask for another number, or
+            for none, share no run with it.
 
         Raises
         ------
@@ -169,7 +181,8 @@ class Runner:
         understood = query.to_json()
         # Built once for the token and the plan: building takes a third of the time of a small query.
         surface = query.surface()
-        key = (surface.token, understood["snapshot"])
+        own = surface.token if second_opinion is None else token(surface.token, check_cells(second_opinion))
+        key = (own, understood["snapshot"])
         caller = current_asker()
         with self._lock:
             self._check_open(caller)
@@ -184,7 +197,7 @@ class Runner:
             self._check_open(caller)
             run = self._active.get(key)
             if run is None:
-                run = self._enqueue(key, query, outline, order, caller.owner)
+                run = self._enqueue(key, query, outline, order, caller.owner, second_opinion)
             else:
                 self._counts["shared"] += 1
             job = Job(
@@ -306,6 +319,19 @@ class Runner:
                 )
             return dataset
 
+    def second_opinion(self, job_id: str, *, cells: int) -> SecondOpinion:
+        """Let PyKrige recompute random cells of a finished surface, in turns with the queries.
+
+        Raises
+        ------
+        HyperGridError
+            As `result`; or the snapshot has expired, or `cells` is not such a number.
+        """
+        dataset, document = self.result(job_id), self.job(job_id).document
+        surface = self._archive.latest().query(document).surface()
+        with self.turn():
+            return ask_second_opinion(surface, dataset, cells=cells)
+
     def forget(self, job_id: str) -> None:
         """Cancel and forget a job, with its result unless another job shares it."""
         self.cancel(job_id)
@@ -400,9 +426,11 @@ class Runner:
     def _count_queued(self) -> int:
         return len(self._waiting) + len(self._threads) - self._running
 
-    def _enqueue(self, key: tuple[str, str], query: Query, outline: Outline, order: Order, owner: str) -> QueryRun:
+    def _enqueue(
+        self, key: tuple[str, str], query: Query, outline: Outline, order: Order, owner: str, second_opinion: int | None
+    ) -> QueryRun:
         self._check_room()
-        run = QueryRun(uuid.uuid4().hex, key, query, outline, order, owner=owner)
+        run = QueryRun(uuid.uuid4().hex, key, query, outline, order, owner, second_opinion)
         self._waiting.append(run)
         self._active[key] = run
         self._begin()
@@ -481,6 +509,8 @@ class Runner:
                 allowed_bytes=self._limits.allowed_bytes,
                 on_refinement=lambda refinement: self._advance(run, refinement),
             )
+            if run.second_opinion is not None:
+                dataset = ask_second_opinion(run.query.surface(), dataset, cells=run.second_opinion).note_in(dataset)
             spread = value_range(dataset)
         except Cancelled:
             with self._lock:

@@ -286,3 +286,20 @@ def test_a_question_beside_that_cannot_be_answered_leaves_the_first_alone(page: 
     is_drawn(page)
     expect(page.locator("#notice")).to_contain_text("direction")
     expect(page.locator("#caption-second")).to_contain_text("cannot be answered")
+
+
+def test_a_second_opinion_is_asked_of_the_answer_that_is_shown(opened: Page) -> None:
+    button, opinion = opened.locator("#second-opinion"), opened.locator("#opinion")
+    expect(button).to_be_hidden()
+    write(opened, SMALL)
+    run(opened)
+    is_drawn(opened)
+    button.click()
+    expect(opinion).to_contain_text("second opinion by PyKrige")
+    expect(opinion).to_contain_text("cells agree, greatest difference")
+    # Another answer has no opinion yet.
+    write(opened, HOURLY)
+    run(opened)
+    is_drawn(opened)
+    expect(opinion).to_have_text("")
+    expect(button).to_be_enabled()

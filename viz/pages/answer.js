@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { Brush } from "./brush.js";
 import { gridStep } from "./builder.js";
-import { figure as short, h, number, visible } from "./dom.js";
+import { button, figure as short, h, number, visible } from "./dom.js";
 import { link } from "./figures.js";
 import { Looks, VIEWS } from "./looks.js";
 import { Pane } from "./pane.js";
@@ -23,6 +23,8 @@ const REST = 6;
 const LONGEST_REST_MS = 600;
 /** A question that stood so long unchanged may be asked next. */
 const EXPECT_MS = 300;
+/** Cells that a second opinion recomputes. */
+const OPINION_CELLS = 50;
 /** Time cells from which a series is shown day by hour at first. */
 const MANY = 72;
 
@@ -51,10 +53,13 @@ export class Answer {
     this.status = h("p", { id: "status", role: "status", "aria-live": "polite" }, T.answer.idle);
     this.range = h("p", { id: "range", class: "quiet" });
     this.notes = h("ul", { id: "notes", class: "quiet", "aria-label": T.answer.notes, hidden: true });
+    this.opinion = h("p", { id: "opinion", class: "quiet", role: "status" });
+    this.opinionButton = button(T.answer.opinion, () => this.askOpinion(), { id: "second-opinion", title: T.answer.opinionHint });
+    this.opinionPart = h("div", { class: "buttons small", hidden: true }, this.opinionButton, this.opinion);
     this.downloads = h("nav", { id: "downloads", "aria-label": T.answer.downloads, hidden: true });
     this.together = h("div", { class: "panes" }, Object.values(this.panes).map((pane) => pane.element));
     return h("section", { id: "picture-part", "aria-labelledby": "picture-title", tabindex: -1 }, h("h2", { id: "picture-title" }, T.answer.title),
-      h("div", { class: "status" }, this.bar, this.status), looks.above, looks.fit.element, this.together, this.range, this.notes, this.brush.element, looks.mapControls, looks.place, this.downloads);
+      h("div", { class: "status" }, this.bar, this.status), looks.above, looks.fit.element, this.together, this.range, this.notes, this.opinionPart, this.brush.element, looks.mapControls, looks.place, this.downloads);
   }
 
   units() {
@@ -100,7 +105,7 @@ export class Answer {
     this.onRunning(true);
     this.status.textContent = T.answer.asking;
     this.looks.hide();
-    this.downloads.hidden = this.notes.hidden = true;
+    this.downloads.hidden = this.notes.hidden = this.opinionPart.hidden = true;
     this.range.textContent = "";
     for (const pane of Object.values(this.panes)) pane.clear(T.answer.first);
     this.showPanes();
@@ -192,6 +197,8 @@ export class Answer {
       if (question === this.main) {
         this.showDownloads(question.id);
         this.showNotes(question.notes);
+        this.opinion.textContent = "";
+        this.opinionPart.hidden = false;
       }
       if (question.surface.kind === "series") question.table = await api.series(question.id);
       this.chooseView(question);
@@ -357,6 +364,20 @@ export class Answer {
   showNotes(notes) {
     this.notes.replaceChildren(...notes.map((note) => h("li", {}, visible(note))));
     this.notes.hidden = !notes.length;
+  }
+
+  /** Have another package recompute some cells of the answer that is shown. */
+  async askOpinion() {
+    const { main, opinion, opinionButton } = this;
+    opinion.textContent = T.answer.opinionAsked(OPINION_CELLS);
+    opinionButton.disabled = true;
+    let sentence = "";
+    await this.frame.attempt(async () => {
+      ({ sentence } = await api.secondOpinion(main.id, OPINION_CELLS));
+    });
+    opinionButton.disabled = false;
+    // Another question may have been asked meanwhile.
+    if (main === this.main) opinion.textContent = visible(sentence);
   }
 
   showDownloads(id) {

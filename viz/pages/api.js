@@ -55,6 +55,7 @@ export const adapt = (document, variable) => post(`${PREFIX}/suggestion?${new UR
 export const plan = (document) => post(`${PREFIX}/engine/plan`, document);
 /** `keepalive` lets the request outlive the page that sends it. */
 export const stop = (id) => send(`${PREFIX}/queries/${id}`, { method: "DELETE", keepalive: true });
+export const secondOpinion = (id, cells) => look(`queries/${id}/second-opinion?cells=${cells}`);
 export const resultAddress = (id, format) => `${PREFIX}/queries/${id}/result?f=${format}`;
 export const jobAddress = (id) => `${PREFIX}/queries/${id}`;
 export const rejectsAddress = `${PREFIX}/rejects?f=csv`;

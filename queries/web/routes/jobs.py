@@ -10,6 +10,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
+from hypergrid.execution.results.second_opinion import MAX_CELLS
 from hypergrid.formats.results import FORMATS
 from queries.jobs.job_history import JobRecord, Past
 from queries.jobs.records import Job, Order
@@ -74,13 +75,18 @@ def router(runner: Runner, ties: OrphanJobCanceller) -> APIRouter:
         f: Annotated[
             str | None, Query(description=f"its format: {', '.join(FORMATS)}; where absent by Accept, or netcdf")
         ] = None,
+        second_opinion: Annotated[
+            int | None, Query(ge=1, le=MAX_CELLS, description="random cells that PyKrige recomputes; told in the notes")
+        ] = None,
     ) -> dict[str, Any] | Response:
         """Ask for the answer of a query; its address is in Location.
 
         Who says `wait=5s`, or `Prefer: wait=5` (RFC 7240), gets the result itself (200) where it is done in time.
         """
         seconds, form = patience_s(request, wait), FORMATS[form_of(request, RESULT_MEDIA, f)].name
-        job = await run_in_threadpool(runner.submit, await read_document(request), order=order)
+        job = await run_in_threadpool(
+            runner.submit, await read_document(request), order=order, second_opinion=second_opinion
+        )
         if tied:
             ties.tie(job.id)
         early = await wait_for_response(runner, job, request, seconds=seconds, form=form)

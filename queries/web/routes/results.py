@@ -1,15 +1,19 @@
-"""`queries/{id}/frame`, `/series`, `/result` and `/zarr/…`: the surface in its current and final state."""
+"""`queries/{id}/frame`, `/series`, `/result`, …: the surface in its current and final state, and a second opinion."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Final
 
+import anyio
 import numpy as np
+from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.lru_cache import LruCache
 from hypergrid.execution import Part
+from hypergrid.execution.results.second_opinion import MAX_CELLS
 from hypergrid.formats.results import FORMATS, zarr_files
 from hypergrid.plots.labels import place_names
 from queries.jobs.runner import Runner
@@ -20,12 +24,16 @@ from queries.web.schemas import cell_body, encode, picture_body, surface_body
 
 KEPT_BYTES: Final = 256 << 20
 """Size limit of the cached Zarr stores [bytes]."""
+OPINIONS_AT_ONCE: Final = 4
+"""Second opinions computed concurrently."""
 
 
 def router(runner: Runner) -> APIRouter:
     """Create the routes of this module."""
     routes = APIRouter(tags=["results"])
     kept: LruCache[tuple[str, str], Mapping[str, bytes]] = LruCache(KEPT_BYTES)
+    # They compute in turns of the block queue; this bounds the threads that wait.
+    few = anyio.CapacityLimiter(OPINIONS_AT_ONCE)
 
     @routes.get("/queries/{job_id}/frame")
     def frame(
@@ -60,6 +68,15 @@ def router(runner: Runner) -> APIRouter:
     ) -> dict[str, Any]:
         """Return one cell of a finished map over time: values, and their variance where it was asked for."""
         return cell_body(runner.job(job_id).outline.layout, runner.result(job_id), row, column, level)
+
+    @routes.get("/queries/{job_id}/second-opinion")
+    async def opinion(
+        job_id: str,
+        cells: Annotated[int, Query(ge=1, le=MAX_CELLS, description="how many random cells it recomputes")] = 50,
+    ) -> dict[str, Any]:
+        """Compare random cells of a finished surface with PyKrige's kriging of the same values and variogram."""
+        ask = partial(runner.second_opinion, job_id, cells=cells)
+        return (await to_thread.run_sync(ask, limiter=few)).to_json()
 
     @routes.get("/queries/{job_id}/result", response_class=Response, responses=PARTS)
     def result(

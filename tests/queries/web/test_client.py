@@ -179,3 +179,8 @@ def test_a_server_that_says_later_is_asked_again(give_time: Callable[..., None])
     with pytest.raises(ServerProblem, match="Full"):
         _ = Client("http://example.test", transport=full, tries=2).stations
     assert paused == [3.0, 10.0, 1.0]
+
+
+def test_a_second_opinion_comes_with_the_result(remote: Client) -> None:
+    dataset = chain(remote["air_temperature"]).compute(second_opinion=10)
+    assert "second opinion by PyKrige" in dataset.attrs["comment"]

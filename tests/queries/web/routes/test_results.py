@@ -50,6 +50,40 @@ def test_new_formats_hold_what_python_computes(client: httpx.Client, done: str, 
         np.testing.assert_allclose(raster.read(3)[::-1], values[2])
 
 
+def test_a_second_opinion_is_given_of_a_finished_result(client: httpx.Client, done: str) -> None:
+    opinion = client.get(f"{done}/second-opinion", params={"cells": 30}).json()
+    assert opinion["agrees"]
+    assert opinion["comparisons"][0]["cells"] == 30
+    assert opinion["sentence"].startswith("second opinion by PyKrige 1.")
+    assert "notes" in client.get(done).json()
+    assert client.get(f"{done}/second-opinion", params={"cells": 0}).status_code == 422
+    assert client.get("/api/v1/queries/none/second-opinion").status_code == 404
+
+
+def test_a_query_is_asked_together_with_a_second_opinion(
+    client: httpx.Client,
+    gate: Any,  # noqa: ANN401
+    map_query: Document,
+    wait_until: Callable[..., None],
+) -> None:
+    gate.open()
+    jobs = [
+        client.post("/api/v1/queries", json=map_query, params=params).json()
+        for params in ({}, {"second_opinion": 20}, {"second_opinion": 30})
+    ]
+    # A result without it is another one, also for caches.
+    assert len({job["token"] for job in jobs}) == 3
+    addresses = [job["links"]["self"] for job in jobs]
+    wait_until(lambda: all(client.get(address).json()["state"] == "done" for address in addresses))
+    notes = [client.get(address).json()["notes"] for address in addresses]
+    assert [sum("second opinion by PyKrige" in note for note in each) for each in notes] == [0, 1, 1]
+    assert "20 of 480 cells agree" in notes[1][-1]
+    content = client.get(f"{addresses[2]}/result", params={"f": "netcdf"}).content
+    with xr.open_dataset(io.BytesIO(content), engine="h5netcdf") as held:
+        assert json.loads(held.attrs["hypergrid_second_opinion"])["comparisons"][0]["cells"] == 30
+    assert client.post("/api/v1/queries", json=map_query, params={"second_opinion": "all"}).status_code == 422
+
+
 def test_a_picture_shows_the_time_cell_that_is_asked_for(client: httpx.Client, done: str) -> None:
     pictures = {client.get(f"{done}/result", params={"f": "png", "time": time}).content for time in (0, 1)}
     assert len(pictures) == 2
