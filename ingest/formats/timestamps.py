@@ -460,9 +460,33 @@ class AmbiguousDates(Unreadable):
     """Time stamps with several possible formats; the message shows an example."""
 
 
-@lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> "re.Pattern[str]":
-    return re.compile(expression_of(pattern), re.ASCII)
+_SHAPES: Final = {"b": ("a",), "B": ("a",), "p": ("a", "a.a", "a.a."), "z": ("a", "+d:d", "-d:d", "+d", "-d")}
+"""Shapes of the parts that are not digits only."""
+
+
+def _shape_of(text: str) -> str:
+    """Return the shape of a text: runs of digits, letters and blanks as one letter each, the rest as it is.
+
+    Examples
+    --------
+    >>> _shape_of("2007-10-01T00:00")
+    'd-d-dad:d'
+    """
+    return re.sub(r"\s+", " ", re.sub(r"[A-Za-z]+", "a", re.sub(r"[0-9]+", "d", text.strip())))
+
+
+@lru_cache(maxsize=1)
+def _patterns_by_shape() -> Mapping[str, tuple[str, ...]]:
+    """Return the candidate patterns by the shapes of the texts that they can match.
+
+    A text is compared with the few patterns of its shape, because compiling all of them takes seconds.
+    """
+    by_shape: dict[str, list[str]] = {}
+    for pattern in _PATTERNS:
+        pieces = [_SHAPES.get(piece[1], ("0",)) if piece[0] == "%" else (piece,) for piece in _PIECE.findall(pattern)]
+        for parts in product(*pieces):
+            by_shape.setdefault(_shape_of("".join(parts).replace("d", "0")), []).append(pattern)
+    return {shape: tuple(dict.fromkeys(patterns)) for shape, patterns in by_shape.items()}
 
 
 @lru_cache(maxsize=256)
@@ -472,11 +496,11 @@ def _detect_form(texts: tuple[str, ...]) -> tuple[str, str] | None:
         return ISO, f"{texts[0]!r} is ISO 8601"
     array = pa.array(texts)
     scores: list[tuple[int, str, list[int]]] = []
-    for pattern in _PATTERNS:
-        # Only patterns that match one of the first texts are evaluated for all of them.
-        if any(_compiled(pattern).match(text) for text in texts[:5]):
-            seconds, _, _, possible = seconds_of(array, pattern)
-            scores.append((int(possible.sum()), pattern, np.where(possible, seconds, 0).tolist()))
+    # Only patterns that may match one of the first texts are evaluated for all of them.
+    shapes = dict.fromkeys(map(_shape_of, texts[:5]))
+    for pattern in dict.fromkeys(pattern for shape in shapes for pattern in _patterns_by_shape().get(shape, ())):
+        seconds, _, _, possible = seconds_of(array, pattern)
+        scores.append((int(possible.sum()), pattern, np.where(possible, seconds, 0).tolist()))
     best = max((score for score, _, _ in scores), default=0)
     ways = [(pattern, seconds) for score, pattern, seconds in scores if score == best]
     if best >= min_count:
