@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Final, Literal
 
@@ -20,6 +20,7 @@ from hypergrid.core.times import format_instant
 from hypergrid.core.tokens import token
 from hypergrid.perspective.sources.series_selection import SELECTED_BY_DEFAULT
 from ingest.batch.archive_session import STAGING, check_same, locked_archive, open_if_exists
+from ingest.batch.clock_back import ClockBack, merge_clock_backs
 from ingest.batch.plan import (
     IngestPlan,
     columns_of,
@@ -213,11 +214,11 @@ def _ingest_new(
         beside[keep_description(deployment.path, run.folder)] = deployment.path.name
         for feed in deployment.feeds:
             if feed.arrivals is not None:
-                path = deployment.path.parent / feed.arrivals
                 with run.stages.stage("arrivals"):
-                    arrivals[feed.name] = read_arrivals(path)
-                hashes.append(keep_description(path, run.folder))
-                beside[hashes[-1]] = path.name
+                    arrivals[feed.name] = read_arrivals(deployment.path.parent / feed.arrivals)
+        for path in deployment.tables:
+            hashes.append(keep_description(path, run.folder))
+            beside[hashes[-1]] = path.name
     # Identifies the content and its description, so that the same batch is committed only once.
     batch = token(sorted(hashes), deployment.token())
     if run.strict and plan.unreadable:
@@ -241,6 +242,9 @@ def _ingest_new(
             f"stations got a second series of a variable: {beside_others}; queries and saved surfaces that interpolate "
             "it are refused until they choose one of each station with 'select'"
         )
+    backs = (ClockBack(chunk.repeated, chunk.repeated_ns) for chunk in staged if chunk.repeated)
+    if (back := reduce(merge_clock_backs, backs, None)) is not None:
+        run.warn(back.describe())
     for suspicion in totals.suspicions:
         run.warn(suspicion.describe())
     if totals.instants_ahead:
@@ -391,6 +395,12 @@ def _report(
         run.warn(
             f"files that no feed reads were left out: {len(discovery.ignored)} ({', '.join(discovery.ignored[:5])})"
         )
+    if discovery.station_tables:
+        listed = ", ".join(path.name for path in discovery.station_tables)
+        run.warn(
+            f"a table of stations was not used, because no deployment file names it: {listed}; 'hypergrid ingest "
+            "--dry-run --write-deployment FILE' proposes one that does"
+        )
     if discovery.companions:
         listed = ", ".join(discovery.companions)
         run.warn(f"taken for files that go with the data, and not read: {listed}; to read one, give its own path")
@@ -404,6 +414,7 @@ def _report(
         files_ignored=len(discovery.ignored),
         rows=sum(staged.rows for staged in stock.staged),
         rows_rejected=sum(staged.rejects for staged in stock.staged),
+        cells_rejected=sum(staged.cells for staged in stock.staged),
         readings=went.readings,
         values=totals.values,
         missing=totals.missing,

@@ -54,6 +54,7 @@ KNOWN_VARIABLES: Final = {
         Variable("relative_humidity", "%", "relative_humidity", "Relative humidity"),
         Variable("soil_moisture", "%", "volume_fraction_of_condensed_water_in_soil", "Soil moisture"),
         Variable("watermark", "kPa", None, "Soil water tension (watermark)"),
+        Variable("precipitation", "mm", "lwe_thickness_of_precipitation_amount", "Precipitation"),
         Variable("rain_meter", "mm", None, "Rain meter (counter)"),
         Variable("wind_speed", "m s-1", "wind_speed", "Wind speed"),
         Variable("wind_direction", "degree", "wind_from_direction", "Wind direction"),

@@ -25,13 +25,15 @@ class IngestReport:
     rows: int
     rows_rejected: int
     """Unreadable rows, without those of unreadable files."""
+    cells_rejected: int
+    """Unreadable cells of rows whose other cells were read."""
     readings: int
     """Readings of the rows: values and missing."""
     values: int
     missing: int
     """Reported without a value; stored with their time."""
     readings_rejected: int
-    """Readings that the rejected rows would have given."""
+    """Readings that the rejected rows and cells would have given."""
     rejects: Mapping[str, int]
     """Rejects by kind of reason, including whole files."""
     stored: int

@@ -16,12 +16,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hypergrid.core.times import Window
+from ingest.batch.clock_back import find_clock_back
 from ingest.formats import BadRow, Parsed
 from ingest.sources.folder import Chunk, parse
 
 # Small, because rows are usually in order of time, and a range of time is read separately.
 ROW_GROUP: Final = 1 << 16
 STATION, COLUMN, TIME, ARRIVAL, PREFIX = "station", "column", "time_ns", "arrival_ns", "value:"
+REFUSED: Final = "refused:"
 FLAG: Final = "flag"
 SUMMARY: Final = pa.schema(
     [
@@ -29,6 +31,9 @@ SUMMARY: Final = pa.schema(
         ("lines", pa.int64()),
         ("rows", pa.int64()),
         ("rejects", pa.int64()),
+        ("cells", pa.int64()),
+        ("repeated", pa.int64()),
+        ("repeated_ns", pa.int64()),
         ("first_ns", pa.int64()),
         ("last_ns", pa.int64()),
         ("stations", pa.list_(pa.string())),
@@ -47,6 +52,9 @@ class StagedChunk:
     lines: int
     rows: int
     rejects: int
+    """Number of rejected rows."""
+    cells: int
+    """Number of rejected cells of the other rows."""
     first_ns: int
     """First time stamp [ns since 1970 UTC]; 0 without rows."""
     last_ns: int
@@ -56,6 +64,10 @@ class StagedChunk:
     """For long rows: columns parallel to `stations`, with one entry per pair."""
     unmapped: tuple[str, ...] = ()
     """For long rows: columns without a mapping."""
+    repeated: int = 0
+    """Number of readings with a time twice where clocks went back an hour."""
+    repeated_ns: int = 0
+    """First such time, by the clock [ns since 1970]; 0 without any."""
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "StagedChunk":
@@ -74,16 +86,20 @@ def stage(chunk: Chunk, folder: Path) -> StagedChunk:
         _write(pa.table(columns), _path(folder, "rejects", chunk.number))
     first, last = (int(parsed.time_ns.min()), int(parsed.time_ns.max())) if len(parsed.code) else (0, 0)
     stations, present = _present_columns(parsed)
+    back = find_clock_back(parsed, chunk.layout)
     return StagedChunk(
         number=chunk.number,
         lines=parsed.lines,
         rows=len(parsed.code),
-        rejects=len(parsed.bad),
+        rejects=sum(bad.rows for bad in parsed.bad),
+        cells=sum(not bad.rows for bad in parsed.bad),
         first_ns=first,
         last_ns=last,
         stations=stations,
         columns=present,
         unmapped=parsed.unmapped,
+        repeated=back.readings if back else 0,
+        repeated_ns=back.at_ns if back else 0,
     )
 
 
@@ -103,7 +119,8 @@ def _table(parsed: Parsed) -> pa.Table:
         columns[ARRIVAL] = parsed.arrival_ns
     if parsed.flags is not None:
         columns[FLAG] = parsed.flags
-    return pa.table(columns | {f"{PREFIX}{name}": values for name, values in parsed.values.items()})
+    columns |= {f"{PREFIX}{name}": values for name, values in parsed.values.items()}
+    return pa.table(columns | {f"{REFUSED}{name}": cells for name, cells in parsed.refused.items()})
 
 
 def _labels(code: NDArray[np.int32], names: tuple[str, ...]) -> pa.Array:
@@ -122,8 +139,8 @@ def _path(folder: Path, kind: Literal["rows", "rejects"], number: int) -> Path:
 
 
 def staged_rejects(staged: StagedChunk, folder: Path) -> Iterator[BadRow]:
-    """Yield the rejected rows of a chunk, by line."""
-    if staged.rejects:
+    """Yield the rejected rows and cells of a chunk, by line."""
+    if staged.rejects or staged.cells:
         for batch in pq.ParquetFile(_path(folder, "rejects", staged.number)).iter_batches(ROW_GROUP):
             for record in batch.to_pylist():
                 yield BadRow(**record)
@@ -139,17 +156,19 @@ def staged_rows(staged: StagedChunk, folder: Path, window: Window) -> Parsed | N
     if not table.num_rows:
         return None
     table = table.unify_dictionaries().combine_chunks()
-    values = {
-        name.removeprefix(PREFIX): table[name].to_numpy() for name in table.column_names if name.startswith(PREFIX)
-    }
+    values, refused = (
+        {name.removeprefix(prefix): table[name].to_numpy() for name in table.column_names if name.startswith(prefix)}
+        for prefix in (PREFIX, REFUSED)
+    )
     stations, code = _unlabelled(table[STATION])
     names, name_code = _unlabelled(table[COLUMN]) if COLUMN in table.column_names else ((), None)
     arrival_ns = table[ARRIVAL].to_numpy() if ARRIVAL in table.column_names else None
     time_ns = table[TIME].to_numpy()
     flags = table[FLAG].to_numpy() if FLAG in table.column_names else None
     return Parsed(
-        stations, code, time_ns, values, (), staged.lines, names, name_code, arrival_ns=arrival_ns, flags=flags
-    )
+        stations, code, time_ns, values, (), staged.lines, names, name_code,
+        arrival_ns=arrival_ns, flags=flags, refused=refused,
+    )  # fmt: skip
 
 
 def _unlabelled(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int32]]:

@@ -168,16 +168,17 @@ class StagedBatch:
         return {file_index: (rows[file_index], self.width(file_index)) for file_index in self.columns}
 
     def readings_rejected(self) -> int:
-        """Return the number of readings that the rejected rows would have given."""
+        """Return the number of readings that the rejected rows and cells would have given."""
         pairs = zip(self.plan.chunks, self.staged, strict=True)
-        return sum(staged.rejects * self.width(chunk.file) for chunk, staged in pairs)
+        return sum(staged.rejects * self.width(chunk.file) + staged.cells for chunk, staged in pairs)
 
     def files(self, now_ns: int) -> list[FileEntry]:
         """Return the entries for the ledger of files."""
-        rows, bad = Counter[int](), Counter[int]()
+        rows, bad, cells = Counter[int](), Counter[int](), Counter[int]()
         for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
             rows[chunk.file] += staged.rows
-            bad[chunk.file] += staged.rejects
+            bad[chunk.file] += staged.rejects + staged.cells
+            cells[chunk.file] += staged.cells
         mapping = {feed.name: self.deployment.mapping_of(feed) for feed in self.deployment.feeds}
         return [
             FileEntry(
@@ -185,7 +186,7 @@ class StagedBatch:
                 file.sha256,
                 file.size_bytes,
                 rows[file_index],
-                rows[file_index] * self.width(file_index),
+                rows[file_index] * self.width(file_index) - cells[file_index],
                 bad[file_index] + (file_index not in self.columns),
                 now_ns,
                 mapping[file.feed],
@@ -308,8 +309,10 @@ def rows_within(stock: StagedBatch, window: Window, *, now_ns: int) -> list[Pars
             arrival_ns = np.where((arrival_ns == ingested_ns) & (parsed.arrival_ns > 0), parsed.arrival_ns, arrival_ns)
         columns = {column.name: column for column in stock.columns[chunk.file]}
         time_ns = stock.deployment.quality.shift_times(parsed.stations, parsed.code, parsed.time_ns)
-        rows = ParsedRows(feed, columns, parsed.stations, parsed.code, time_ns, arrival_ns, parsed.values)
-        rows = rows if parsed.flags is None else replace(rows, flag=parsed.flags)
+        rows = ParsedRows(
+            feed, columns, parsed.stations, parsed.code, time_ns, arrival_ns, parsed.values,
+            flag=parsed.flags, refused=parsed.refused,
+        )  # fmt: skip
         pieces += [rows] if parsed.name_code is None else _split_by_column(stock, chunk.file, rows, parsed)
     return pieces
 

@@ -8,7 +8,8 @@ from hypergrid.cli.console import show_line, show_message, show_table
 from hypergrid.core.errors import InvalidDeployment
 from hypergrid.core.times import format_instant
 from hypergrid.core.units import counter_words
-from ingest.batch.dry_run import DryRun, SourceSummary, declared_variable, propose_deployment
+from ingest.batch.dry_run import DryRun, SourceSummary, declared_variable
+from ingest.batch.proposal import propose_deployment
 from ingest.deployment.deployment_file import Deployment
 from ingest.formats import FORMATS
 from ingest.quality.flagging import COLUMNS, ISOLATED, NO_ELEVATION, NO_POSITION, table_of
@@ -23,6 +24,7 @@ _COUNTS = (
     ("values", "values"),
     ("missing", "missing (reported without a value)"),
     ("rows_rejected", "rows rejected"),
+    ("cells_rejected", "cells rejected (the rest of their rows was read)"),
     ("duplicates", "duplicates"),
     ("superseded", "superseded"),
     ("slices", "slices"),
@@ -158,5 +160,5 @@ def write_template(run: DryRun, path: Path) -> None:
         raise InvalidDeployment(f"{path} is there already and stays as it is; name another file, or remove it")
     if not run.sources:
         raise InvalidDeployment(f"{path} was not written: no file could be read, so there is nothing to describe")
-    path.write_text(propose_deployment(run), encoding="utf-8")
+    path.write_text(propose_deployment(run, path), encoding="utf-8")
     show_message(f"{path}: a deployment file to start from; check its units and zones")

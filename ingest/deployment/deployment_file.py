@@ -28,6 +28,7 @@ from hypergrid.core.units import (
     is_amount,
 )
 from ingest.deployment.quality_overrides import QualityOverrides, read_quality
+from ingest.deployment.station_table import read_station_table
 from ingest.deployment.toml_table import TomlTable
 from ingest.deployment.topics import Broker, Topic, check_no_overlap, read_broker, read_topic
 from ingest.formats import FORMATS, DocumentFormat, ReadOptions
@@ -39,6 +40,8 @@ from ingest.formats.timestamps import check_format, zone_of
 FILE_NAME: Final = "deployment.toml"
 """Default name under which a deployment file is looked up."""
 DEFAULT_SLICE_S: Final = 120.0
+PER_STATION: Final = "column_per_station"
+"""Layout of a table with a column for each station."""
 UNKNOWN_UNIT: Final = "unknown"
 
 
@@ -146,6 +149,8 @@ class Deployment:
     slice_s: float = DEFAULT_SLICE_S
     """Length of a slice of the base perspective [s]."""
     stations: tuple[Station, ...] = ()
+    station_table: str | None = field(default=None, compare=False)
+    """File with a table of stations, beside the deployment file; its stations are among `stations`."""
     variables: tuple[Variable, ...] = ()
     """Variables declared in the file."""
     quality: QualityOverrides = QualityOverrides()
@@ -161,6 +166,14 @@ class Deployment:
     @cached_property
     def _declared_variables(self) -> Mapping[str, Variable]:
         return {variable.name: variable for variable in self.variables}
+
+    @property
+    def tables(self) -> tuple[Path, ...]:
+        """Return the tables that belong to the description, of stations and of arrivals."""
+        if self.path is None:
+            return ()
+        names = [self.station_table, *(feed.arrivals for feed in self.feeds)]
+        return tuple(self.path.parent / name for name in dict.fromkeys(names) if name is not None)
 
     @cached_property
     def feeds_by_name(self) -> Mapping[str, Feed]:
@@ -249,11 +262,14 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
     feeds = tuple(_feed(table, own) for table in top.tables("feed"))
     if not feeds:
         top.refuse("feed", "is missing; a deployment needs at least one [[feed]]")
+    table_name = network.optional_text("stations")
     stations = tuple(_station(table) for table in top.tables("station"))
     for kind, names in (("feed", [f.name for f in feeds]), ("station", [s.id for s in stations])):
         for index, name in enumerate(names):
             if name in names[:index]:
                 top.refuse(f"{kind}[{index}]", f"repeats {name!r}; each {kind} is named once")
+    if table_name is not None:
+        stations = (*_other_stations(network, table_name, path, stations), *stations)
     check_no_overlap([(feed.name, feed.topic) for feed in feeds if feed.topic is not None], file=file)
     deployment = Deployment(
         network.text("name"),
@@ -261,6 +277,7 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
         title=network.text("title", default=network.text("name")),
         slice_s=network.number("slice_s", default=DEFAULT_SLICE_S, minimum=0.01, maximum=366 * 86_400.0),
         stations=stations,
+        station_table=table_name,
         variables=variables,
         quality=read_quality(top.table("quality"), {**KNOWN_VARIABLES, **own}.get),
         path=path,
@@ -269,6 +286,20 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
         store=_store(top.table("archive")),
     )
     return network.finish(deployment)
+
+
+def _other_stations(
+    table: TomlTable, name: str, path: Path | None, declared: tuple[Station, ...]
+) -> tuple[Station, ...]:
+    """Return the stations of a table that are not declared in the deployment file itself."""
+    beside = Path() if path is None else path.parent
+    # A kept copy lies beside the deployment file, whatever folder it was in.
+    listed_in = next((path for path in (beside / name, beside / Path(name).name) if path.is_file()), None)
+    if listed_in is None:
+        table.refuse("stations", f"names {name!r}, which is not beside the file; add the table or drop the key")
+    listed = table.run_check("stations", lambda: read_station_table(listed_in))
+    own = {station.id for station in declared}
+    return tuple(station for station in listed if station.id not in own)
 
 
 def _stream_settings(table: TomlTable) -> StreamSettings:
@@ -334,6 +365,14 @@ def _feed(table: TomlTable, own: Mapping[str, Variable]) -> Feed:
     elif FORMATS[format_name].columns is not None:
         columns = tuple(replace(defaults, name=name, variable=name) for name in FORMATS[format_name].columns or ())
     form = text_form(table)
+    if table.optional_text("layout", among=(PER_STATION,)) is not None:
+        if format_name != GENERAL or len(columns) != 1 or form.long:
+            table.refuse(
+                "layout",
+                f"{PER_STATION!r} needs format 'csv', no variable_column, and one entry in [feed.columns], for the "
+                f"variable of all columns; got format {format_name!r} and {len(columns)} entries",
+            )
+        form = replace(form, across=columns[0].name)
     targets = tuple((c.name, c.unit if c.unit != UNKNOWN_UNIT else _unit(c.variable, own)) for c in columns)
     options = ReadOptions(
         tuple(column.name for column in columns) or None,

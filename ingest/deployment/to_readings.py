@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,8 @@ class ParsedRows:
     """Values by column [the column's unit], shape (n,) each; NaN: reported without a value."""
     flag: NDArray[np.uint8] | None = None
     """QARTOD flags from the source, shape (n,)."""
+    refused: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    """Which cells were rejected and give no reading, by column, shape (n,) each."""
 
 
 def series_of(feed: str, column: Column, station: str) -> Series:
@@ -100,7 +102,8 @@ def assemble_readings(
             given = NOT_EVALUATED if piece.flag is None else piece.flag
             flag = np.where(np.isnan(converted), MISSING, given).astype(np.uint8)
             index = table[piece.code]
-            parts.append(Readings(series, index, piece.time_ns, converted, flag, piece.arrival_ns))
+            readings = Readings(series, index, piece.time_ns, converted, flag, piece.arrival_ns)
+            parts.append(readings.take_rows(~piece.refused[name]) if name in piece.refused else readings)
     return concatenate(parts)
 
 

@@ -1,7 +1,7 @@
 """Registry of formats, and the records that every parser takes and returns."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
@@ -26,6 +26,10 @@ BLANKS: Final = "blanks"
 """Delimiter value for any number of blanks and tabs."""
 
 
+MISSING_WORDS: Final = frozenset(
+    "n.a. na n/a #n/a nan null none nil - -- --- ---- missing nodata nd n.d. k.a. s/d s.d. \\n".split()
+)
+"""Texts in lower case that people and programs write for a missing value."""
 # Beyond this, unit conversions or sums would be infinite.
 LARGEST: Final = 1e300
 """Largest number accepted as a measurement."""
@@ -73,6 +77,9 @@ class TextForm:
     """QARTOD flags by text in the flag column."""
     targets: tuple[tuple[str, str], ...] = ()
     """Long tables with units: target unit by column name."""
+    # Omitted from tokens if empty, so that feeds without it keep theirs.
+    across: str = field(default="", metadata={"omit_default": True})
+    """Tables with a column per station: the name of their only column in the deployment."""
 
     @property
     def long(self) -> bool:
@@ -137,13 +144,15 @@ class Layout:
 
 @dataclass(frozen=True)
 class BadRow:
-    """A rejected row; `line` counts from 1 at the chunk's first line."""
+    """A rejected row, or a rejected cell of a row; `line` counts from 1 at the chunk's first line."""
 
     line: int
     column: str
     text: str
     reason: str
     """Kind of defect, a colon, and the details."""
+    rows: int = 1
+    """Number of rows that are lost; 0: only this cell of a row whose other cells are read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +167,7 @@ class Parsed:
     values: Mapping[str, NDArray[np.float64]]
     """Values by column [the column's unit], each of shape (n,); NaN: reported without a value."""
     bad: tuple[BadRow, ...]
-    """Rejected rows, not among the n, by line."""
+    """Rejected rows, not among the n, and rejected cells of the n, by line."""
     lines: int
     """Number of lines of the chunk, including blank ones; rows if the format has no lines."""
     names: tuple[str, ...] = ()
@@ -175,6 +184,8 @@ class Parsed:
     """QARTOD flags from the source, shape (n,)."""
     line: NDArray[np.int64] | None = None
     """Line or record number of each row, from 1, if known, shape (n,)."""
+    refused: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    """Which cells were rejected, by column, shape (n,) each; columns without any are omitted."""
 
 
 class Parse(Protocol):

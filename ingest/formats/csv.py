@@ -5,6 +5,7 @@ A long table has one value per row. What the deployment does not declare is infe
 """
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
@@ -16,11 +17,24 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidUnit
 from hypergrid.core.units import convert
 from ingest.formats import timestamps
-from ingest.formats.base import BLANKS, FORMATS, VALUE, Format, Layout, Parsed, ReadOptions, Unreadable
+from ingest.formats.base import (
+    BLANKS,
+    FORMATS,
+    MISSING_WORDS,
+    VALUE,
+    Format,
+    Layout,
+    Parsed,
+    ReadOptions,
+    TextForm,
+    Unreadable,
+)
+from ingest.formats.compass import compass_words
 from ingest.formats.csv_lines import (
     LABEL,
     Lines,
     array_of,
+    compact_codes,
     gather,
     labels,
     name_rows,
@@ -34,6 +48,8 @@ from ingest.formats.timestamps import EPOCHS, ISO, SHARE, AmbiguousDates, fits
 
 QARTOD: Final = (("1", 1), ("2", 2), ("3", 3), ("4", 4), ("9", 9))
 """Default meaning of a flag column: QARTOD flags."""
+NO_VALUE: Final = MISSING_WORDS | {""}
+"""Texts of cells that do not show whether a column has numbers."""
 
 
 def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
@@ -54,32 +70,50 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
             raise Unreadable(f"no header: columns {listed} are needed; it has {', '.join(dialect.header)[:120]!r}")
         special |= roles
     present = [name for name in dialect.header if name not in special]
+    if form.across:
+        return _layout_across(dialect, options, present)
+    compass = {} if form.long else {name: words for name in present if (words := compass_words(dialect.cells(name)))}
     if form.long:
         # Known only as far as the deployment lists the names in rows; the value column is not a variable.
         wanted: tuple[str, ...] = options.columns or ()
     elif options.columns is None:
-        texts = _columns_of_text(dialect, options)
+        texts = _columns_of_text(dialect, options) - compass.keys()
         wanted = tuple(name for name in present if name not in texts)
     else:
         wanted = tuple(name for name in present if name in options.columns)
+    compass = {name: words for name, words in compass.items() if name in wanted}
     ignored = tuple(name for name in present if name not in wanted)
     if form.unit_column in dialect.header and options.columns is None:
         # Without declared columns, values are converted to the unit that a variable has first.
-        units = tuple((name, column.unit or "") for name, column in _file_metadata(dialect, wanted).columns.items())
+        metadata = _file_metadata(dialect, wanted, compass)
+        units = tuple((name, column.unit or "") for name, column in metadata.columns.items())
         form = replace(form, targets=units)
     resolved = replace(options, station_column=dialect.station_column, time_column=form.time_columns[0], text=form)
     station = form.station or _station_of(file, options.station_pattern)
     return Layout(
         dialect.header, wanted, ignored, resolved, station, dialect.data_start, dialect.lines_before,
-        _file_metadata(dialect, wanted), form.long, notes=dialect.notes, zoned=_is_zoned(dialect),
-        repeated=dialect.repeated,
+        _file_metadata(dialect, wanted, compass), form.long, compass,
+        notes=(*dialect.notes, *(f"{name!r} has directions as words, which are read as degrees" for name in compass)),
+        zoned=_is_zoned(dialect), repeated=dialect.repeated,
     )  # fmt: skip
 
 
-def _file_metadata(head: Dialect, wanted: tuple[str, ...]) -> FileMetadata:
-    """Return the units in a header line or, for a long table, in a column."""
+def _layout_across(head: Dialect, options: ReadOptions, present: list[str]) -> Layout:
+    """Return the layout of a table with a column per station."""
+    texts = _columns_of_text(head, options)
+    stations = tuple(name for name in present if name not in texts)
+    resolved = replace(options, time_column=head.form.time_columns[0], text=head.form)
+    note = f"each of {len(stations)} columns is a station"
+    return Layout(
+        head.header, (head.form.across,), tuple(texts & set(present)), resolved, "", head.data_start, head.lines_before,
+        long=True, detail=stations, notes=(*head.notes, note), zoned=_is_zoned(head), repeated=head.repeated,
+    )  # fmt: skip
+
+
+def _file_metadata(head: Dialect, wanted: tuple[str, ...], compass: Collection[str]) -> FileMetadata:
+    """Return the units in a header line or, for a long table, in a column; degrees of directions in words."""
     form = head.form
-    units = {name: unit for name, unit in head.units.items() if name in wanted}
+    units = {name: unit for name, unit in head.units.items() if name in wanted} | dict.fromkeys(compass, "degree")
     if form.unit_column in head.header:
         pairs = zip(head.cells(form.variable_column), head.cells(form.unit_column), strict=True)
         units = {name: unit for name, unit in reversed(list(pairs)) if unit}
@@ -108,7 +142,7 @@ def _columns_of_text(head: Dialect, options: ReadOptions) -> set[str]:
     """Return the columns whose first rows have text and no number: remarks, not readings."""
     text_columns = set()
     for name in head.header:
-        cells = [cell for cell in head.cells(name) if cell and cell not in options.nodata]
+        cells = [cell for cell in head.cells(name) if cell not in options.nodata and cell.lower() not in NO_VALUE]
         if cells and all(parse_number(cell, head.form.decimal or ".") is None for cell in cells):
             text_columns.add(name)
     return text_columns
@@ -119,6 +153,8 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     options, form = layout.options, layout.options.text
     if form.encoding not in (None, UTF8):
         data = to_utf8(data, form.encoding or UTF8)
+    if form.across:
+        return _parse_across(data, layout, last=last)
     types: dict[str, pa.DataType] = dict.fromkeys(form.time_columns, pa.string())
     label_columns = [name for name in (options.station_column, form.variable_column, form.unit_column, form.flag_column)
               if name in layout.header]  # fmt: skip
@@ -135,16 +171,41 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
         names, name_code = labels(table, form.variable_column, lines, what="variable")
     # Repeated local times are resolved per sensor: by station and, in long tables, by variable.
     group = code.astype(np.int64) * max(1, len(names)) + (name_code if form.long else 0)
-    texts = [array_of(table, column) for column in form.time_columns]
-    stamps = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, " ")
-    time_ns = timestamps.from_text(stamps, options, lines, group=group)
-    values = {name: numbers(table, name, lines, options) for name in numeric}
+    time_ns = timestamps.from_text(_stamps(table, form), options, lines, group=group)
+    values = {name: numbers(table, name, lines, options, words=layout.detail) for name in numeric}
     flags = _flags(table, layout, lines)
     if not form.long:
         return gather(stations, code, time_ns, values, lines, flags=flags)
     value = _convert_to_wanted_units(table, layout, values[form.value_column], names, name_code, lines)
     parsed = gather(stations, code, time_ns, {VALUE: value}, lines, flags=flags)
     return name_rows(parsed, names, name_code[lines.is_sound], options.columns)
+
+
+def _parse_across(data: bytes, layout: Layout, *, last: bool) -> Parsed:
+    """Parse a table with a column per station to long rows, one for each line and station."""
+    options, form, stations = layout.options, layout.options.text, layout.detail
+    types = dict.fromkeys(form.time_columns, pa.string()) | dict.fromkeys(stations, pa.float64())
+    lines, table = read_table(data, layout, types, last=last, quotes=form.delimiter != BLANKS)
+    time_ns = timestamps.from_text(_stamps(table, form), options, lines)
+    values = np.stack([numbers(table, name, lines, options) for name in stations], axis=1)
+    lines.settle(len(stations))
+    kept = np.repeat(lines.is_sound[:, None], len(stations), axis=1)
+    for at, name in enumerate(stations):
+        kept[:, at] &= ~lines.refused.get(name, np.zeros(len(kept), bool))
+    row, at = np.nonzero(kept)
+    names, code = compact_codes(stations, at.astype(np.int32))
+    # A line is a row for each station, and a cell is a row.
+    bad = sorted((replace(row, rows=row.rows * len(stations) or 1) for row in lines.bad), key=lambda row: row.line)
+    return Parsed(
+        names, code, time_ns[row], {VALUE: values[kept]}, tuple(bad), lines.count, (form.across,),
+        np.zeros(len(row), np.int32), line=lines.number[row],
+    )  # fmt: skip
+
+
+def _stamps(table: pa.Table, form: TextForm) -> pa.Array:
+    """Return the texts of the time columns, joined by a blank."""
+    texts = [array_of(table, column) for column in form.time_columns]
+    return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, " ")
 
 
 def _flags(table: pa.Table, layout: Layout, lines: Lines) -> NDArray[np.uint8] | None:

@@ -51,6 +51,10 @@ class Lines:
     is_sound: NDArray[np.bool_]
     """Lines that were not refused, shape (n,)."""
     bad: list[BadRow] = field(default_factory=list)
+    refused: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    """Refused cells by column, shape (n,) each."""
+    bad_cells: list[tuple[int, BadRow]] = field(default_factory=list)
+    """Each refused cell, with the index of its line."""
 
     def refuse(
         self, rows: NDArray[np.bool_] | NDArray[np.intp] | list[int], column: str, reason: str | Callable[[int], str]
@@ -65,6 +69,32 @@ class Lines:
             why = reason if isinstance(reason, str) else reason(row)
             self.bad.append(BadRow(int(self.number[row]), column, text, why))
         self.is_sound &= ~chosen
+
+    def refuse_cells(self, rows: NDArray[np.bool_], column: str, reason: str | Callable[[int], str]) -> None:
+        """Refuse the cells of one column, by mask [shape (n,)]; their lines are kept, as is the first reason."""
+        known = self.refused.get(column)
+        chosen = rows & self.is_sound if known is None else rows & self.is_sound & ~known
+        if not chosen.any():
+            return
+        for row in np.flatnonzero(chosen).tolist():
+            text = show(self.source[self.starts[row] : self.stops[row]])
+            why = reason if isinstance(reason, str) else reason(row)
+            self.bad_cells.append((row, BadRow(int(self.number[row]), column, text, why, rows=0)))
+        self.refused[column] = chosen if known is None else known | chosen
+
+    def settle(self, width: int) -> None:
+        """Refuse the lines that have no cell left of the `width` that are numbers, and list the cells of others."""
+        lost = np.zeros(len(self.is_sound), bool)
+        if len(self.refused) == width:
+            lost = np.logical_and.reduce(list(self.refused.values()))
+        for row, bad in self.bad_cells:
+            if not self.is_sound[row]:
+                continue
+            if lost[row]:
+                bad = replace(bad, rows=1)
+                self.is_sound[row] = False
+            self.bad.append(bad)
+        self.bad_cells.clear()
 
 
 def single_blanks(data: bytes) -> bytes:
@@ -256,19 +286,38 @@ def separator(form: TextForm) -> str:
     return " " if form.delimiter == BLANKS else form.delimiter or ","
 
 
-def numbers(table: pa.Table, column: str, lines: Lines, options: ReadOptions) -> NDArray[np.float64]:
-    """Return a column as numbers, shape (n,), NaN for missing values; refuse lines without a finite number."""
+def numbers(
+    table: pa.Table,
+    column: str,
+    lines: Lines,
+    options: ReadOptions,
+    *,
+    words: Mapping[str, Mapping[str, str]] | None = None,
+) -> NDArray[np.float64]:
+    """Return a column as numbers, shape (n,), NaN for missing values; refuse cells without a finite number.
+
+    `words` has the numbers of words in lower case, by column.
+    """
     array, decimal = array_of(table, column), options.text.decimal or "."
+    if pa.types.is_string(array.type) and column in (words := words or {}):
+        array = _as_numbers(array, words[column], decimal)
     if pa.types.is_string(array.type):
         array = _parse_carefully(array, column, lines, options.nodata, decimal)
     values = array.to_numpy(zero_copy_only=False)
-    lines.refuse(np.isinf(values), column, f"{BAD_NUMBER}: infinite")
+    lines.refuse_cells(np.isinf(values), column, f"{BAD_NUMBER}: infinite")
     for number in numeric_texts(options.nodata, decimal):
         # A station may write -999 as -999.000, so nodata is compared by value, too.
         if (values == number).any():
             values = np.where(values == number, np.nan, values)
-    lines.refuse(np.isfinite(values) & (np.abs(values) > LARGEST), column, TOO_LARGE)
-    return values
+    lines.refuse_cells(np.isfinite(values) & (np.abs(values) > LARGEST), column, TOO_LARGE)
+    return np.where(lines.refused[column], np.nan, values) if column in lines.refused else values
+
+
+def _as_numbers(text: pa.Array, words: Mapping[str, str], decimal: str) -> pa.Array:
+    """Return the texts with known words replaced by their numbers."""
+    keys = pa.array(list(words))
+    at = pc.index_in(pc.utf8_lower(pc.utf8_trim_whitespace(text)), keys)
+    return pc.coalesce(pc.take(pa.array([number.replace(".", decimal) for number in words.values()]), at), text)
 
 
 def _parse_carefully(text: pa.Array, column: str, lines: Lines, nodata: tuple[str, ...], decimal: str) -> pa.Array:
@@ -276,7 +325,7 @@ def _parse_carefully(text: pa.Array, column: str, lines: Lines, nodata: tuple[st
     nothing = pc.or_(pc.is_in(text, pa.array([*nodata, ""], pa.string())), pc.match_substring_regex(text, _NAN))
     usable = pc.match_substring_regex(text, _NUMBER if decimal == "." else _NUMBER.replace("\\.", ","))
     wrong = pc.invert(pc.or_(usable, nothing)).to_numpy(zero_copy_only=False)
-    lines.refuse(wrong, column, lambda row: f"{BAD_NUMBER}: {_quoted(text, row)} in {column}")
+    lines.refuse_cells(wrong, column, lambda row: f"{BAD_NUMBER}: {_quoted(text, row)} in {column}")
     digits = pc.utf8_ltrim(pc.if_else(pc.and_(usable, pc.invert(nothing)), text, None), characters="+")
     if decimal != ".":
         digits = pc.replace_substring(digits, decimal, ".")
@@ -331,15 +380,18 @@ def gather(
     flags: NDArray[np.uint8] | None = None,
 ) -> Parsed:
     """Return the rows that were not refused, with the distinct stations that they have."""
-    kept, number = lines.is_sound, lines.number
+    lines.settle(len(values))
+    kept, number, refused = lines.is_sound, lines.number, lines.refused
     if not kept.all():
         number = number[kept]
         code, time_ns = code[kept], time_ns[kept]
         values = {name: column[kept] for name, column in values.items()}
         flags = flags if flags is None else flags[kept]
+        refused = {name: cells[kept] for name, cells in refused.items()}
+    refused = {name: cells for name, cells in refused.items() if cells.any()}
     names, code = compact_codes(stations, code)
     bad = tuple(sorted(lines.bad, key=lambda row: row.line))
-    return Parsed(names, code, time_ns, values, bad, lines.count, flags=flags, line=number)
+    return Parsed(names, code, time_ns, values, bad, lines.count, flags=flags, line=number, refused=refused)
 
 
 def name_rows(

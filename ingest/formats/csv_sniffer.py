@@ -41,6 +41,8 @@ HEADER_WITHIN: Final = 60
 """Number of lines that are searched for a header."""
 _DECIMAL_COMMA: Final = re.compile(r"^\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*$")
 _DECIMAL_POINT: Final = re.compile(r"^\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*$")
+_DAY: Final = re.compile(r"^\s*(\d{1,4}[-./]){2}\d{1,4}\s*$")
+_CLOCK_TEXT: Final = re.compile(r"^\s*\d{1,2}[:.h]\d{2}([:.]\d{2})?\s*$")
 _NAMES: Final = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", BLANKS: "blanks"}
 
 
@@ -328,11 +330,14 @@ def _station_column(header: Sequence[str], options: ReadOptions, time_columns: S
 def _complete_dialect(head: Dialect, options: ReadOptions, notes: list[str]) -> Dialect:
     """Infer time format, decimal sign and long tables from the first rows."""
     form = head.form
+    if clock := _clock_beside(head, options):
+        form = replace(form, time_columns=(*form.time_columns, clock))
+        head = replace(head, form=form)
+        notes.append(f"{clock!r} is the time of day, by its texts")
     decimal = form.decimal
     others = [name for name in head.header if name not in form.time_columns]
     if decimal is None:
-        # With commas as delimiter, there are no decimal commas.
-        cells = [cell for name in others for cell in head.cells(name)] if form.delimiter != "," else []
+        cells = [cell for name in others for cell in head.cells(name)]
         commas, points = (sum(bool(p.match(cell)) for cell in cells) for p in (_DECIMAL_COMMA, _DECIMAL_POINT))
         decimal = "," if commas > points else "."
         notes += [f"decimal commas: {commas} of the first cells have one"] if decimal == "," else []
@@ -349,6 +354,23 @@ def _complete_dialect(head: Dialect, options: ReadOptions, notes: list[str]) -> 
         form = _long(form, head, options)
         notes += [f"a row is one value: of {form.variable_column!r}, in {form.value_column!r}"] if form.long else []
     return replace(head, form=form, notes=tuple(notes))
+
+
+def _clock_beside(head: Dialect, options: ReadOptions) -> str:
+    """Return the column with the time of day if the time column has days only; empty if there is none."""
+    form = head.form
+    if options.text.time_columns or form.time_format or len(form.time_columns) != 1:
+        return ""
+
+    def agree(column: str, pattern: re.Pattern[str]) -> bool:
+        texts = [text for text in head.cells(column) if text]
+        return bool(texts) and sum(bool(pattern.match(text)) for text in texts) >= SHARE * len(texts)
+
+    if not agree(form.time_columns[0], _DAY):
+        return ""
+    # Without a colon, a time of day would look like a number.
+    colons = [name for name in head.header if any(":" in text or "h" in text for text in head.cells(name))]
+    return next((name for name in colons if name not in form.time_columns and agree(name, _CLOCK_TEXT)), "")
 
 
 def _long(form: TextForm, head: Dialect, options: ReadOptions) -> TextForm:

@@ -1,6 +1,7 @@
 """File metadata: positions, units, names, statistics, intervals and stamps, which a deployment can override."""
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,7 +25,6 @@ COMMON: Final = {
     **{
         variable.name: variable
         for variable in (
-            Variable("precipitation", "mm", "lwe_thickness_of_precipitation_amount", "Precipitation"),
             Variable("snow_height", "m", "surface_snow_thickness", "Snow height"),
             Variable("reflected_radiation", "W m-2", "surface_upwelling_shortwave_flux_in_air", "Reflected radiation"),
             Variable("longwave_radiation", "W m-2", "surface_downwelling_longwave_flux_in_air", "Longwave radiation"),
@@ -264,24 +264,29 @@ def zone_text(hours: float) -> str:
 
 
 STATION: Final = frozenset(
-    "station stationid stationname stationcode stationsid stn stnid stid site siteid sitename sitecode node nodeid mote"
-    " moteid device deviceid devid logger loggerid platform platformid gauge gaugeid wmo wmoid usaf".split()
+    "station stationid stationname stationcode stationsid stationsname nomstation nomdelastation estacion stazione "
+    "nombreestacion nomestazione messstelle standort localita localidad codigo codestation stn stnid stid site "
+    "siteid sitename sitecode node nodeid mote "
+    "moteid device deviceid devid logger loggerid platform platformid gauge gaugeid wmo wmoid usaf".split()
 )
 TIME: Final = frozenset(
     "time timestamp datetime dateandtime datetimeutc timeutc utctime utc utcdatetime localtime datetimelocal timelocal "
     "date dates datum zeit zeitstempel messzeit messzeitpunkt messdatum datumzeit dateheure fecha fechahora obstime "
-    "observationtime observedat measuredat timeofobservation validtime valid phenomenontime resulttime epoch unixtime "
+    "dataora instante marcatemporal horodatage observationtime observedat measuredat timeofobservation validtime "
+    "valid phenomenontime resulttime epoch unixtime "
     "unixtimestamp unix posix posixtime tmstamp recordtime loggertime samplingtime measuretime stamp ts t0".split()
 )
-_DATE: Final = frozenset("date datum fecha day dates ddmmyyyy yyyymmdd datelocal dateutc".split())
-_CLOCK: Final = frozenset("time zeit uhrzeit hora heure clock hour hhmm hhmmss timeutc timelocal localtime utc".split())
+_DATE: Final = frozenset("date datum fecha jour giorno day dates ddmmyyyy yyyymmdd datelocal dateutc".split())
+_CLOCK: Final = frozenset(
+    "time zeit uhrzeit hora heure ora orario clock hour hhmm hhmmss timeutc timelocal localtime utc".split()
+)
 _PARTS: Final = (
-    ("%Y", ("year", "yr", "yyyy", "jahr", "annee", "an")),
-    ("%m", ("month", "mon", "mo", "monat", "mois")),
-    ("%d", ("day", "dy", "dd", "tag", "jour", "dayofmonth", "dom")),
+    ("%Y", ("year", "yr", "yyyy", "jahr", "annee", "an", "ano", "anno")),
+    ("%m", ("month", "mon", "mo", "monat", "mois", "mes", "mese")),
+    ("%d", ("day", "dy", "dd", "tag", "jour", "dia", "giorno", "dayofmonth", "dom")),
     ("%j", ("doy", "dayofyear", "julianday", "jday", "yearday", "yday", "jd", "jul")),
-    ("%H", ("hour", "hr", "hh", "stunde", "heure")),
-    ("%M", ("minute", "min", "mi", "minuten", "mins")),
+    ("%H", ("hour", "hr", "hh", "stunde", "heure", "hora", "ora")),
+    ("%M", ("minute", "min", "mi", "minuten", "mins", "minuto", "minuti")),
     ("%S", ("second", "sec", "ss", "sekunde", "secs", "seconds")),
     ("%H%M", ("hhmm", "hourminute", "timehhmm", "time")),
 )
@@ -294,21 +299,35 @@ LONG_VALUE: Final = (
     "val",
     "wert",
     "valeur",
+    "valor",
+    "valore",
     "result",
     "resultvalue",
     "datavalue",
     "observationvalue",
     "reading",
 )
-LONG_UNIT: Final = ("unit", "units", "uom", "unitofmeasurement", "einheit", "unite", "resultunit")
+LONG_UNIT: Final = ("unit", "units", "uom", "unitofmeasurement", "einheit", "unite", "unidad", "unita", "resultunit")
 _BRACKETS: Final = re.compile(r"[\[(].*?[\])]")
 _OTHER: Final = re.compile(r"[^a-z0-9]+")
 _STATISTICS: Final = frozenset("avg ave mean max min tot total sum smp sample std stdev ts rn inst counts".split())
 
 
+def fold_accents(text: str) -> str:
+    """Return the text with letters of the Latin alphabet without their accents.
+
+    Examples
+    --------
+    >>> fold_accents("Précipitations [µm]")
+    'Precipitations [µm]'
+    """
+    bases = (unicodedata.normalize("NFD", letter)[0] for letter in text)
+    return "".join(base if base.isascii() else letter for base, letter in zip(bases, text, strict=True))
+
+
 def normalise_name(name: str) -> str:
-    """Normalise a name for lookups: without brackets, in lower case, only letters and digits."""
-    return _OTHER.sub("", _BRACKETS.sub("", name).lower())
+    """Normalise a name for lookups: without brackets, in lower case, only letters and digits, no accents."""
+    return _OTHER.sub("", fold_accents(_BRACKETS.sub("", name)).lower())
 
 
 def time_columns_among(names: Sequence[str]) -> tuple[str, ...]:
@@ -332,6 +351,9 @@ def time_columns_among(names: Sequence[str]) -> tuple[str, ...]:
     )
     if date and clock_name:
         return (date, clock_name)
+    # In Italian, "data" is a date; in English, it is anything.
+    if "data" in by_normal_name and (clock := by_normal_name.get("ora") or by_normal_name.get("orario")):
+        return (by_normal_name["data"], clock)
     # A column named "time" is preferred to other names.
     exact = next((name for name in names if name.lower() == "time"), "")
     found_name = exact or next((name for name in names if normalise_name(name) in TIME), "")

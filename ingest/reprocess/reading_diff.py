@@ -215,7 +215,8 @@ class ReadingDiff:
         writer.rejects([reject for reject in stock.rejects() if reject not in known])
         path = self.deployment.path
         if path is not None and path.is_file():
-            writer.described_by({keep_description(path, self.archive.path): path.name})
+            tables = (table for table in self.deployment.tables if table.is_file())
+            writer.described_by({keep_description(kept, self.archive.path): kept.name for kept in (path, *tables)})
 
 
 def find_readings(readings: Readings, wanted: Readings) -> NDArray[np.intp]:

@@ -12,13 +12,15 @@ import io
 import lzma
 import os
 import re
+import tarfile
 import tempfile
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import IO, BinaryIO, Final
 
@@ -27,7 +29,9 @@ import numpy as np
 from hypergrid.archive.disk.raw_copies import hash_of
 from hypergrid.core.errors import InvalidDeployment, NotFound
 from ingest.deployment.deployment_file import FILE_NAME, Deployment, Feed
+from ingest.deployment.station_table import is_station_table
 from ingest.formats import FORMATS, BadRow, DocumentFormat, Format, Layout, Parsed, Unreadable, recognise
+from ingest.formats.base import GENERAL
 from ingest.formats.csv_sniffer import has_lines, is_superset_of_ascii, wide_encoding
 from ingest.formats.file_metadata import variable_name
 from ingest.formats.timestamps import changes, find_repeated
@@ -36,11 +40,15 @@ from ingest.formats.timestamps import changes, find_repeated
 RATIO_MOST: Final = 200
 """Compression ratio above which a file is refused as a bomb."""
 MEMBERS_MOST: Final = 10_000
+DEPTH_MOST: Final = 1
+"""Compressed files within compressed files are read to this depth."""
 DAMAGED: Final = "damaged archive"
 
 _BLOCK: Final = 1 << 20
 # zipfile raises RuntimeError for encrypted files, and for unknown compression methods.
-_ERRORS: Final = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError, OSError)
+_ERRORS: Final = (
+    EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, RuntimeError, OSError,
+)  # fmt: skip
 # A full disk, for example, does not mean that the file is unreadable.
 _OF_THE_MACHINE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EIO})
 _GZIP: Final = b"\x1f\x8b"
@@ -57,6 +65,10 @@ class Member:
     """Printable name."""
     size_bytes: int
     """Compressed size."""
+    inner: "Member | None" = None
+    """Member of this member, which is itself a compressed file."""
+    packed_name: str = ""
+    """Name of the compressed file that `inner` is in."""
 
 
 def list_members(path: Path) -> list[Member] | None:
@@ -67,24 +79,162 @@ def list_members(path: Path) -> list[Member] | None:
     Unreadable
         It is damaged, or has too many members.
     """
-    if path.suffix.lower() not in (".gz", ".zip"):
+    if not is_packed(path.name):
         return None
-    with path.open("rb") as stream:
-        mark = stream.read(4)
-    if mark.startswith(_GZIP):
-        return [Member(0, path.name[:-3] if path.name.lower().endswith(".gz") else path.name, path.stat().st_size)]
-    if not mark.startswith(_ZIP):
-        raise Unreadable(f"{DAMAGED}: it is named {path.suffix}, and does not begin like one")
-    with _translate_errors(), zipfile.ZipFile(path) as packed:
-        infos = packed.infolist()
-    if len(infos) > MEMBERS_MOST:
-        raise Unreadable(f"too many files: {len(infos)} in one packed file; at most {MEMBERS_MOST} are read")
     size = path.stat().st_size
-    return [
-        Member(index, _printable_name(info.filename), min(info.compress_size, size))
-        for index, info in enumerate(infos)
-        if not info.is_dir() and not _base(info.filename).startswith(".") and "__MACOSX" not in info.filename
-    ]
+    with _translate_errors(), path.open("rb") as stream:
+        members = _members_of(stream, path.name, size, size, depth=0)
+    if len(members) > MEMBERS_MOST:
+        raise Unreadable(f"too many files: {len(members)} in one packed file; at most {MEMBERS_MOST} are read")
+    return members
+
+
+def is_packed(name: str) -> bool:
+    """Return whether a file is a compressed one, or an archive of files, by its name."""
+    return name.lower().endswith((".gz", ".zip", ".tgz", ".tar"))
+
+
+def is_single_packed(name: str) -> bool:
+    """Return whether a compressed file holds one file, which has its name."""
+    return name.lower().endswith(".gz") and not _is_tar(name)
+
+
+def _is_tar(name: str) -> bool:
+    return name.lower().endswith((".tar", ".tgz", ".tar.gz"))
+
+
+def _members_of(stream: IO[bytes], name: str, size_bytes: int, packed_bytes: int, *, depth: int) -> list[Member]:
+    """Return the members of an open compressed file, and those of compressed files among them.
+
+    Parameters
+    ----------
+    packed_bytes
+        Compressed size of the outermost file, for the limit of what is unpacked to look into it.
+    depth
+        Number of compressed files around this one.
+    """
+    mark = stream.read(4)
+    stream.seek(0)
+    if _is_tar(name):
+        with tarfile.open(fileobj=_Limited(stream, packed_bytes)) as packed:  # type: ignore[arg-type]
+            numbered = enumerate(islice(packed, MEMBERS_MOST + 1))
+            entries = [(index, info.name, min(info.size, size_bytes)) for index, info in numbered if info.isfile()]
+    elif mark.startswith(_GZIP):
+        entries = [(0, name[:-3] if name.lower().endswith(".gz") else name, size_bytes)]
+    elif mark.startswith(_ZIP):
+        with zipfile.ZipFile(stream) as packed_zip:
+            entries = [
+                (index, info.filename, min(info.compress_size, size_bytes))
+                for index, info in enumerate(packed_zip.infolist())
+                if not info.is_dir()
+            ]
+    else:
+        raise Unreadable(f"{DAMAGED}: it is named {Path(name).suffix}, and does not begin like one")
+    if len(entries) > MEMBERS_MOST:
+        raise Unreadable(f"too many files: {len(entries)} in one packed file; at most {MEMBERS_MOST} are read")
+    members: list[Member] = []
+    for index, inner_name, size in entries:
+        if _base(inner_name).startswith(".") or "__MACOSX" in inner_name:
+            continue
+        member = Member(index, _printable_name(inner_name), size)
+        if not is_packed(inner_name) or depth == DEPTH_MOST or (mark.startswith(_GZIP) and not _is_tar(name)):
+            members.append(member)
+            continue
+        with _open_within(stream, name, member, packed_bytes) as inner_stream:
+            inner = _members_of(inner_stream, _base(inner_name), size, packed_bytes, depth=depth + 1)
+        members += [
+            replace(
+                member,
+                name=_joined_name(member.name, inner_member.name),
+                size_bytes=inner_member.size_bytes,
+                inner=inner_member,
+                packed_name=_base(inner_name),
+            )
+            for inner_member in inner
+        ]
+    return members
+
+
+def _joined_name(outer: str, inner: str) -> str:
+    return outer.removesuffix(".gz") if _base(outer) == f"{inner}.gz" else f"{outer}/{inner}"
+
+
+class _Limited(io.RawIOBase):
+    """Plain bytes of a stream, which is refused beyond the size that a compressed file may have."""
+
+    def __init__(self, stream: IO[bytes], packed_bytes: int) -> None:
+        mark = stream.read(2)
+        stream.seek(0)
+        self._stream: IO[bytes] = gzip.open(stream) if mark == _GZIP else stream  # type: ignore[assignment]
+        self._packed_bytes = packed_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if self._stream.tell() + max(size, 0) > max_unpacked_bytes(self._packed_bytes):
+            raise Unreadable(_too_dense(self._packed_bytes))
+        return self._stream.read(size)
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, origin: int = 0) -> int:
+        # A packed stream is unpacked up to there.
+        if offset > max_unpacked_bytes(self._packed_bytes):
+            raise Unreadable(_too_dense(self._packed_bytes))
+        return self._stream.seek(offset, origin)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+
+def max_unpacked_bytes(packed_bytes: int) -> int:
+    """Return the size up to which a compressed file of a size is unpacked [bytes]."""
+    # Any ratio is accepted up to 64 MB.
+    return max(64 << 20, RATIO_MOST * packed_bytes)
+
+
+def _too_dense(packed_bytes: int) -> str:
+    return (
+        f"packed too densely: {packed_bytes} bytes become more than {max_unpacked_bytes(packed_bytes)}, "
+        f"{RATIO_MOST} times as many; unpack it yourself if it is sound"
+    )
+
+
+@contextmanager
+def _open_within(stream: IO[bytes], name: str, member: Member, packed_bytes: int) -> Iterator[IO[bytes]]:
+    """Open a member of an open compressed file that is itself one, as a file that can be searched."""
+    stream.seek(0)
+    with _open_one(stream, name, member, packed_bytes) as inner, tempfile.TemporaryFile() as plain:
+        total = 0
+        while block := inner.read(_BLOCK):
+            # Counted, because a file can lie about its size.
+            total += len(block)
+            if total > max_unpacked_bytes(min(member.size_bytes, packed_bytes)):
+                raise Unreadable(_too_dense(member.size_bytes))
+            plain.write(block)
+        plain.seek(0)
+        yield plain
+
+
+@contextmanager
+def _open_one(stream: IO[bytes], name: str, member: Member, packed_bytes: int) -> Iterator[IO[bytes]]:
+    """Open a member of an open compressed file."""
+    if _is_tar(name):
+        with tarfile.open(fileobj=_Limited(stream, packed_bytes)) as packed:  # type: ignore[arg-type]
+            info = next((info for index, info in enumerate(packed) if index == member.index), None)
+            inner = packed.extractfile(info) if info is not None else None
+            if inner is None:
+                raise Unreadable(f"{DAMAGED}: {member.name} cannot be found again")
+            with inner:
+                yield inner
+    elif name.lower().endswith(".gz"):
+        with gzip.open(stream) as plain:
+            yield plain  # type: ignore[misc]
+    else:
+        with zipfile.ZipFile(stream) as packed_zip, packed_zip.open(packed_zip.infolist()[member.index]) as inner:
+            yield inner
 
 
 def _base(name: str) -> str:
@@ -116,20 +266,20 @@ def open_member(path: Path, member: Member | None) -> Iterator[IO[bytes]]:
         with path.open("rb") as stream:
             yield stream
     else:
-        with _translate_errors():
-            if path.suffix.lower() == ".gz":
-                with gzip.open(path) as stream:
-                    yield stream  # type: ignore[misc]
-            else:
-                with zipfile.ZipFile(path) as packed, packed.open(packed.infolist()[member.index]) as stream:
-                    yield stream
+        with _translate_errors(), ExitStack() as stack:
+            stream = stack.enter_context(path.open("rb"))
+            name, outer = path.name, member
+            while outer.inner is not None:
+                stream = stack.enter_context(_open_within(stream, name, outer, path.stat().st_size))  # type: ignore[assignment]
+                # The name of a member holds those of its own members.
+                name, outer = outer.packed_name, outer.inner
+            yield stack.enter_context(_open_one(stream, name, outer, path.stat().st_size))
 
 
 def unpack_member(path: Path, member: Member, folder: Path) -> Path:
     """Extract a member into the folder; errors as in `list_members`, and `Unreadable` above the ratio limit."""
     target = folder / (re.sub(r"[^\w.\- ]", "_", _base(member.name))[-80:] or "unnamed")
-    # Any ratio is accepted up to 64 MB.
-    max_bytes = max(64 << 20, RATIO_MOST * member.size_bytes)
+    max_bytes = max_unpacked_bytes(member.size_bytes)
     total = 0
     with open_member(path, member) as stream, target.open("wb") as out:
         while block := stream.read(_BLOCK):
@@ -137,10 +287,7 @@ def unpack_member(path: Path, member: Member, folder: Path) -> Path:
             total += len(block)
             if total > max_bytes:
                 out.truncate(0)
-                raise Unreadable(
-                    f"packed too densely: {member.size_bytes} bytes become more than {max_bytes}, "
-                    f"{RATIO_MOST} times as many; unpack it yourself if it is sound"
-                )
+                raise Unreadable(_too_dense(member.size_bytes))
             out.write(block)
     return target
 
@@ -225,6 +372,8 @@ class Discovery:
     """Names of files without a feed."""
     companions: tuple[str, ...] = ()
     """Names of files that match a feed, but are auxiliary by name and location."""
+    station_tables: tuple[Path, ...] = ()
+    """Tables of stations, if there is no deployment file that names one."""
 
 
 @dataclass(frozen=True)
@@ -250,7 +399,7 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
     """Find the files in the paths that a feed reads, by path and name.
 
     Folders are searched with all their content. Hidden files and folders, the folder `exclude`, deployment files, and
-    arrivals tables named by the deployment are skipped silently. `COMPANIONS` next to a deployment file are skipped,
+    tables named by the deployment are skipped silently. `COMPANIONS` next to a deployment file are skipped,
     and reported if they match a feed; a file that is itself one of the paths is always data.
 
     Raises
@@ -261,15 +410,16 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
     sources: list[tuple[tuple[Path, Path], Feed, Member | str | None]] = []
     ignored: list[str] = []
     companions: list[str] = []
+    tables: list[Path] = []
     given = {path.resolve() for path in paths if path.is_file()}
-    arrivals = arrival_tables(deployment)
+    named_tables = {path.resolve() for path in deployment.tables}
     seen: set[Path] = set()
     for root, path in walk(paths, exclude):
         # A file that is given twice, or by a link, is read once.
         if (real := path.resolve()) in seen:
             continue
         seen.add(real)
-        if path.name == FILE_NAME or (real not in given and real in arrivals):
+        if path.name == FILE_NAME or (real not in given and real in named_tables):
             continue
         # Reported and stored names are relative to the path that was given.
         for member in _members(path):
@@ -277,17 +427,26 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
             name = shown.relative_to(root).as_posix()
             # An unreadable archive is assigned to any feed, so that it becomes a reject.
             feed = deployment.feeds[0] if isinstance(member, str) else _feed_of(path, member, deployment)
-            if member is None and real not in given and is_companion(path, deployment):
+            if member is None and real not in given and _has_stations(path, feed, deployment):
+                tables.append(path)
+            elif member is None and real not in given and is_companion(path, deployment):
                 companions += [name] if feed else []
             elif feed is None:
                 ignored.append(name)
             else:
-                sources.append(((root, path if path.suffix.lower() == ".gz" else shown), feed, member))
+                shown = path if member is not None and is_single_packed(path.name) else shown
+                sources.append(((root, shown), feed, member))
     names = _unique_names([placed for placed, _, _ in sources])
     files = (
         _source_file(path, name, feed, inner) for ((_, path), feed, inner), name in zip(sources, names, strict=True)
     )
-    return Discovery(tuple(files), tuple(ignored), tuple(companions))
+    return Discovery(tuple(files), tuple(ignored), tuple(companions), tuple(tables))
+
+
+def _has_stations(path: Path, feed: Feed | None, deployment: Deployment) -> bool:
+    """Return whether a file without a description is a table of stations, and no table of readings."""
+    is_text = path.suffix.lower() in (".csv", ".txt", ".tsv", ".dat", ".asc")
+    return is_text and not deployment.declared and (feed is None or feed.format == GENERAL) and is_station_table(path)
 
 
 def _members(path: Path) -> Sequence[Member | str | None]:
@@ -306,11 +465,6 @@ def _source_file(path: Path, name: str, feed: Feed, packed: Member | str | None)
     member = packed if isinstance(packed, Member) else None
     refused = packed if isinstance(packed, str) else ""
     return SourceFile(file_path, name, feed.name, status.st_size, status.st_mtime_ns, member=member, refused=refused)
-
-
-def arrival_tables(deployment: Deployment) -> set[Path]:
-    path, names = deployment.path, [feed.arrivals for feed in deployment.feeds if feed.arrivals is not None]
-    return set() if path is None else {(path.parent / name).resolve() for name in names}
 
 
 def is_companion(path: Path, deployment: Deployment) -> bool:

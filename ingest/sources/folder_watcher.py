@@ -31,9 +31,10 @@ from ingest.sources.folder import (
     HEAD_BYTES,
     HEAD_MOST_BYTES,
     LINE_MOST_BYTES,
-    arrival_tables,
     discover,
     is_companion,
+    is_packed,
+    is_single_packed,
     layout_of_lines,
     read_first_lines,
     walk,
@@ -202,7 +203,7 @@ class WatchedFolder:
         self._files = files.known
         self._seen: dict[str, _FileStat] = {}
         self._missing = False
-        self._deployment, self._tables = deployment, arrival_tables(deployment)
+        self._deployment, self._tables = deployment, {path.resolve() for path in deployment.tables}
         self._tokens = {feed.name: feed.token() for feed in deployment.feeds}
         self._feeds: dict[str, Feed | None] = {}
 
@@ -274,9 +275,9 @@ class WatchedFolder:
     def _infer_feed(self, path: Path) -> Feed | None:
         if path.name == FILE_NAME or path.resolve() in self._tables or is_companion(path, self._deployment):
             return None
-        plain = path.name[:-3] if path.name.lower().endswith(".gz") else path.name
+        plain = path.name[:-3] if is_single_packed(path.name) else path.name
         feeds = [feed for feed in self._deployment.feeds if feed.files]
-        if path.suffix.lower() == ".zip":
+        if is_packed(path.name) and not is_single_packed(path.name):
             # The feed is determined from its members once it is complete.
             return feeds[0] if feeds else None
         return next((feed for feed in feeds if fnmatchcase(plain, feed.files)), None)
@@ -348,7 +349,7 @@ class WatchedFolder:
             return not file.whole and self._lines(look, file, _read_at(look.stream, 0, file.header))
         look.stream.seek(0)
         head, form = read_first_lines(look.stream), FORMATS[look.feed.format]
-        packed = look.path.suffix.lower() in (".gz", ".zip")
+        packed = is_packed(look.path.name)
         # A final carriage return may be the first half of a line end.
         if packed or not has_lines(head.removesuffix(b"\r"), look.feed.options.text.encoding):
             return self._whole(look, file)

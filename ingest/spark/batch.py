@@ -27,7 +27,8 @@ from ingest.sources.folder import Chunk
 from ingest.spark.session import GONE, session, stop
 
 _SUMMARY_DDL = (
-    "number long, lines long, rows long, rejects long, first_ns long, last_ns long, "
+    "number long, lines long, rows long, rejects long, cells long, repeated long, repeated_ns long, first_ns long, "
+    "last_ns long, "
     "stations array<string>, columns array<string>, unmapped array<string>"
 )
 LOST = (*GONE, PySparkException)

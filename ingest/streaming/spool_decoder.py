@@ -21,7 +21,18 @@ from ingest.deployment.deployment_file import Column, Deployment, DeploymentVers
 from ingest.formats import FORMATS, DocumentFormat, Layout, Parsed, Unreadable
 from ingest.formats.base import TEXT_MOST, VALUE, ReadOptions
 from ingest.formats.messages import parse_texts
-from ingest.sources.folder import HEAD_BYTES, SourceFile, cut, decompress_to, discover, layout_of, list_members, parse
+from ingest.sources.folder import (
+    HEAD_BYTES,
+    SourceFile,
+    cut,
+    decompress_to,
+    discover,
+    is_packed,
+    is_single_packed,
+    layout_of,
+    list_members,
+    parse,
+)
 from ingest.sources.spool import END, HEADER, MESSAGE, REFUSED, TICK, SpoolRecord, frames
 
 _ABOUT: Final = b"about"
@@ -536,7 +547,7 @@ class _SpanDecoder:
             width = 1 if layout.long else max(1, len(columns))
             for bad in parsed.bad:
                 reject = Reject(records[0].origin, line + bad.line - 1, bad.column, bad.text, bad.reason)
-                _refuse(feed_rows, int(seq[np.searchsorted(stops, bad.line)]), reject, width)
+                _refuse(feed_rows, int(seq[np.searchsorted(stops, bad.line)]), reject, bad.rows * width or 1)
             line += parsed.lines
             size = len(parsed.code)
             if size:
@@ -571,6 +582,11 @@ class _SpanDecoder:
             column = np.tile(np.array([number[name] for name in names], np.int32), size)
             value = np.stack([parsed.values[name] for name in names], axis=1).ravel() if names else np.empty(0)
             flag, stops = np.repeat(flag, width), np.arange(1, size + 1) * width
+            if parsed.refused:
+                no_cells = np.zeros(size, np.bool_)
+                kept = ~np.stack([parsed.refused.get(name, no_cells) for name in names], axis=1)
+                column, value, flag = column[kept.ravel()], value[kept.ravel()], flag[kept.ravel()]
+                stops = np.cumsum(kept.sum(axis=1))
         else:
             line = np.arange(size) if parsed.line is None else parsed.line
             keys = (line, seq, parsed.code, time_ns, arrival_ns, counter)
@@ -649,7 +665,7 @@ def _packed(path: Path, feed: Feed, deployment: Deployment) -> Sequence[SourceFi
     Unreadable
         The file is damaged.
     """
-    if path.suffix.lower() == ".zip":
+    if is_packed(path.name) and not is_single_packed(path.name):
         return discover([path], deployment).files
     inner = list_members(path)
     status = path.stat()

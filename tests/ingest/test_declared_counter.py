@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 import hypergrid as hg
 from hypergrid.cli.main import app, main
 from hypergrid.core.errors import InvalidDeployment, InvalidQuery
-from ingest.batch.dry_run import dry_run, propose_deployment
+from ingest.batch.dry_run import dry_run
+from ingest.batch.proposal import propose_deployment
 from ingest.deployment.deployment_file import load
 from ingest.job import ingest
 

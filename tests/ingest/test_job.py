@@ -118,7 +118,9 @@ def test_bad_files_become_rejects_and_the_rest_is_ingested(network: Path, tmp_pa
         found[reject.file].append((reject.line, reject.reason))
     assert found == {name: rejects for name, (_, rejects, _) in FAULTY.items()}
     assert report.rejects == {"empty file": 1, "binary": 1, "cut off": 1, "bad number": 1}
-    assert (report.rows, report.rows_rejected, report.readings_rejected, report.stored) == (600, 2, 18, 5400)
+    assert (report.rows, report.rows_rejected, report.cells_rejected) == (601, 1, 1)
+    # The other cells of that row are those of an instant that another file has.
+    assert (report.readings_rejected, report.stored, report.superseded) == (9 + 1, 5400, 8)
     assert any(text.startswith("4 rejects: ") for text in heard)
     assert list(report.warnings) == heard
     again = ingest([network], tmp_path / "a", now_ns=now_ns)

@@ -8,7 +8,9 @@ from typer.testing import CliRunner
 
 from hypergrid.archive import Archive
 from hypergrid.cli.main import app
-from ingest.batch.dry_run import dry_run, guess_column, propose_deployment
+from ingest.batch.column_names import guess_column
+from ingest.batch.dry_run import dry_run
+from ingest.batch.proposal import propose_deployment
 from ingest.deployment.deployment_file import load
 from ingest.job import ingest
 

@@ -24,12 +24,14 @@ def staged(tmp_path: Path) -> StagedChunk:
 
 def test_rows_and_rejects_come_back(tmp_path: Path, staged: StagedChunk) -> None:
     first, last = 1191196800 * 10**9, 1191196920 * 10**9
-    assert staged == StagedChunk(3, 3, 2, 1, first, last, ("s",))
+    assert staged == StagedChunk(3, 3, 3, 0, 1, first, last, ("s",))
     assert StagedChunk.from_record(asdict(staged)) == staged
     rows = staged_rows(staged, tmp_path, Window(first, last + 1))
     assert rows is not None
-    assert rows.time_ns.tolist() == [first, last]
-    np.testing.assert_array_equal(rows.values["b"], [np.nan, 4.0])
+    assert rows.time_ns.tolist() == [first, first + 60 * 10**9, last]
+    np.testing.assert_array_equal(rows.values["b"], [np.nan, 2.0, 4.0])
+    # The cell was rejected, and its row was not.
+    assert {name: cells.tolist() for name, cells in rows.refused.items()} == {"a": [False, True, False]}
     assert [(row.line, row.column) for row in staged_rejects(staged, tmp_path)] == [(2, "a")]
 
 
@@ -37,9 +39,9 @@ def test_a_window_is_half_open(tmp_path: Path, staged: StagedChunk) -> None:
     first, last = staged.first_ns, staged.last_ns
     early = staged_rows(staged, tmp_path, Window(first, last))
     assert early is not None
-    assert early.time_ns.tolist() == [first]
+    assert early.time_ns.tolist() == [first, first + 60 * 10**9]
     assert staged_rows(staged, tmp_path, Window(first - 5, first)) is None
-    assert staged_rows(staged, tmp_path, Window(first + 1, last)) is None
+    assert staged_rows(staged, tmp_path, Window(first + 1, first + 2)) is None
 
 
 LONG = (0, 10**18)

@@ -110,9 +110,14 @@ def test_every_line_is_a_row_or_blank_or_refused(name: str, noise: list[tuple[in
     blank = sum(not line.strip(b" \t" if name in ("sensorscope", "smet") else None) for line in lines[:-1])
     blank += not lines[-1].strip() and bool(lines[-1])
     assert parsed.lines == len(lines) - (not lines[-1])
-    assert len(parsed.code) + len(parsed.bad) + blank == parsed.lines
+    assert len(parsed.code) + sum(row.rows for row in parsed.bad) + blank == parsed.lines
     assert all(row.reason and 1 <= row.line <= parsed.lines and len(row.text) <= 200 for row in parsed.bad)
-    assert [row.line for row in parsed.bad] == sorted({row.line for row in parsed.bad})
+    assert [row.line for row in parsed.bad] == sorted(row.line for row in parsed.bad)
+    places = {(row.line, row.column if not row.rows else "") for row in parsed.bad}
+    assert len(places) == len(parsed.bad)
+    assert len({row.line for row in parsed.bad if row.rows}) == sum(row.rows for row in parsed.bad)
+    # Each rejected cell is one of a row that was read.
+    assert sum(int(cells.sum()) for cells in parsed.refused.values()) == sum(not row.rows for row in parsed.bad)
 
 
 def _parted(line: bytes, delimiter: bytes, count: int) -> list[bytes]:

@@ -59,8 +59,12 @@ def test_a_bad_row_is_told_with_line_and_reason_and_costs_no_other(
     bad = parsed.bad[-1]
     assert (bad.line, bad.column, bad.reason) == (3 + bool(also_bad), column, reason)
     assert len(parsed.bad) == 1 + bool(also_bad)
-    assert len(parsed.code) == (2 if line.endswith(b"\n") else 1)
-    assert set(parsed.values["air_temperature"].tolist()) == {5.68}
+    # A bad number costs its cell only.
+    assert bad.rows == (column not in (FORMAT.columns or ()))
+    assert len(parsed.code) == (2 if line.endswith(b"\n") else 1) + bool(also_bad) + (not bad.rows)
+    refused = parsed.refused.get("air_temperature", np.zeros(len(parsed.code), bool))
+    assert refused.sum() == bool(also_bad)
+    assert set(parsed.values["air_temperature"][~refused].tolist()) == {5.68}
 
 
 @pytest.mark.parametrize(
