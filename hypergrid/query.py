@@ -285,7 +285,8 @@ class Query(Fluent):
         outcome.finish({} if history is None else {"history": history})
         if cells is not None:
             with xr.open_zarr(target, consolidated=False, chunks=None) as stored:
-                outcome.add_attributes(ask_second_opinion(resolved.surface(), stored, cells=cells).note_in(stored).attrs)
+                opinion = ask_second_opinion(resolved.surface(), stored, cells=cells)
+                outcome.add_attributes(opinion.note_in(stored).attrs)
         return outcome.missing
 
     def refine(

@@ -328,9 +328,9 @@ class Runner:
             As `result`; or the snapshot has expired, or `cells` is not such a number.
         """
         dataset, document = self.result(job_id), self.job(job_id).document
-        surface = self._archive.latest().query(document).surface()
+        query = self._archive.latest().query(document)
         with self.turn():
-            return ask_second_opinion(surface, dataset, cells=cells)
+            return ask_second_opinion(query.resolve().surface(), dataset, cells=cells)
 
     def forget(self, job_id: str) -> None:
         """Cancel and forget a job, with its result unless another job shares it."""
@@ -510,7 +510,8 @@ class Runner:
                 on_refinement=lambda refinement: self._advance(run, refinement),
             )
             if run.second_opinion is not None:
-                dataset = ask_second_opinion(run.query.surface(), dataset, cells=run.second_opinion).note_in(dataset)
+                surface = run.query.resolve().surface()
+                dataset = ask_second_opinion(surface, dataset, cells=run.second_opinion).note_in(dataset)
             spread = value_range(dataset)
         except Cancelled:
             with self._lock:

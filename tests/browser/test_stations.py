@@ -148,7 +148,7 @@ def test_readings_by_keyboard(opened: Page) -> None:
 
 def test_a_link_to_a_station(opened: Page, address: str) -> None:
     opened.goto(f"{address}#stations?station=5&variable=wind_speed&days=1")
-    expect(opened.locator("#caption-station")).to_contain_text("readings of wind_speed [m s-1]")
+    expect(opened.locator("#caption-station")).to_contain_text("readings of wind_speed [m s⁻¹]")
 
 
 def counted(archive: hg.OpenArchive, station: str, flag: int) -> int:
