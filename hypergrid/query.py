@@ -95,6 +95,8 @@ class Query(Fluent):
         HyperGridError
             The query cannot be answered.
         """
+        if not self.question.is_automatic:
+            return self
         return self._replace_question(resolve_automatic(self.question, self.lookup))
 
     def explain(

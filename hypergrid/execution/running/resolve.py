@@ -57,7 +57,7 @@ def resolve_automatic(question: QuerySpec, lookup: SourceLookup) -> QuerySpec:
 
     steps = [step.change_others(resolve_other) for step in question.steps]
     for number, step in enumerate(steps):
-        if step.op == "interpolate" and step.name == AUTO and not step.is_in_time:
+        if step.is_automatic:
             before = replace(question, steps=tuple(steps[:number]), clip=time, variance=False, correlation_time=None)
             after = steps[number + 1] if number + 1 < len(steps) and question.correlation_time is None else None
             steps[number : number + (1 if after is None else 2)] = _resolve_step(before, step, after, lookup)

@@ -79,6 +79,11 @@ class Step:
     def is_in_time(self) -> bool:
         return self.op == "interpolate" and [name for name, _ in self.cells] == ["time"]
 
+    @property
+    def is_automatic(self) -> bool:
+        """Whether the method of an interpolation over space is chosen from the readings."""
+        return self.op == "interpolate" and self.name == AUTO and not self.is_in_time
+
     def change_others(self, change: Callable[["QuerySpec"], "QuerySpec"]) -> "Step":
         return replace(self, others=tuple(map(change, self.others))) if self.others else self
 
@@ -135,6 +140,11 @@ class QuerySpec:
         """Variable and step names in one line."""
         steps = "".join(f" > {step.name}" for step in self.steps)
         return f"{self.variable}{steps}{', with variance' if self.variance else ''}"
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether it, or a query merged into it, has an automatic interpolation."""
+        return any(step.is_automatic or any(other.is_automatic for other in step.others) for step in self.steps)
 
     @property
     def length(self) -> int:
