@@ -55,7 +55,8 @@ def propose_deployment(run: DryRun, path: Path | None = None) -> str:
         listed = {station.id for station in read_station_table(table)}
         name = Path(os.path.relpath(table.resolve(), folder)).as_posix()
         lines.append(f"stations = {_quoted(name)}            # a table of {len(listed)} stations with positions")
-    sources = [_across(source, listed) or source for source in run.sources]
+    # A file that only describes others has no column.
+    sources = [_across(source, listed) or source for source in run.sources if source.columns()]
     feeds, conflicts = _assign_patterns(sources)
     lines += _variables(run, [source for source, _ in feeds])
     lines += ["", *(f"# {conflict}" for conflict in conflicts)] if conflicts else []

@@ -113,3 +113,11 @@ def test_the_command_shows_it_and_keeps_nothing(tmp_path: Path) -> None:
     told = json.loads(printed.stdout)
     assert told["sources"][0]["columns"][0]["proposed"]["variable"] == "air_temperature"
     assert told["unknown"] == ["thesis.pdf"]
+
+
+def test_a_file_without_columns_has_no_feed(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("time,T\n2020-01-01,1\n2020-01-02,2\n")
+    (tmp_path / "b.csv").write_text("time,remark\n2020-01-01,fine\n2020-01-02,good\n")
+    text = propose_deployment(dry_run([tmp_path]))
+    assert "a.csv" in text
+    assert "b.csv" not in text

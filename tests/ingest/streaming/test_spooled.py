@@ -239,6 +239,19 @@ def test_whole_files_are_read_as_a_batch_ingest_does(tmp_path: Path) -> None:
     assert len(piece.rejects) == 9
 
 
+def test_a_bad_cell_costs_no_other_cell_of_its_row(tmp_path: Path) -> None:
+    text = DEPLOYMENT + 'h = "relative_humidity"\n'
+    lines = b"station,time,t,h\nA,2020-01-01T00:00Z,1,50\nA,2020-01-01T00:01Z,x,51\nA,2020-01-01T00:02Z,y,z\n"
+    piece = read(tmp_path, SpoolRecord(10**18, "table", "a.csv", lines, 0), text=text)
+    assert piece.rows.sizes.tolist() == [2, 1]
+    assert piece.rows.value.tolist() == [1.0, 50.0, 51.0]
+    names = [piece.rows.columns[code][1].name for code in piece.rows.column.tolist()]
+    assert names == ["t", "h", "h"]
+    # Of the last row no cell is left: it is rejected as a whole.
+    assert [(reject.line, reject.column) for _, reject in piece.rejects] == [(3, "t"), (4, "t")]
+    assert piece.rejected == 1 + 2
+
+
 def test_lines_that_came_one_by_one_are_laid_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layout, asked = csv().layout, list[bytes]()
 
