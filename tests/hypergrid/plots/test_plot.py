@@ -196,7 +196,15 @@ def test_axes_that_are_given_are_drawn_into_and_returned() -> None:
 
 
 def test_units_are_printed_as_people_write_them() -> None:
-    printed = {"degC": "°C", "W m-2": "W m⁻²", "m s-1": "m s⁻¹", "%": "%", "unknown": "unknown", "degree": "°"}
+    printed = {
+        "degC": "°C",
+        "W m-2": "W m⁻²",
+        "m s-1": "m s⁻¹",
+        "(degC)2": "(°C)²",
+        "%": "%",
+        "unknown": "unknown",
+        "degree": "°",
+    }
     assert {unit: unit_symbol(unit) for unit in printed} == printed
 
 
