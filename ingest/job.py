@@ -16,7 +16,7 @@ from hypergrid.archive import Archive, Reject
 from hypergrid.archive.disk.raw_copies import RAW, hash_of, keep, sweep
 from hypergrid.core.errors import HyperGridError, NotFound, Rejected
 from hypergrid.core.readings import Station
-from hypergrid.core.times import format_instant
+from hypergrid.core.times import floor_to_microsecond, format_instant
 from hypergrid.core.tokens import token
 from hypergrid.perspective.sources.series_selection import SELECTED_BY_DEFAULT
 from ingest.batch.archive_session import STAGING, check_same, locked_archive, open_if_exists
@@ -113,7 +113,7 @@ def ingest(
     strict
         Whether any reject fails the run.
     now_ns
-        Current time [ns since 1970 UTC], used as the arrival of readings without a known one.
+        Current time [ns since 1970 UTC]; in whole microseconds the arrival of readings without a known one.
     progress
         Called with the stage and the fraction of it that is done.
     on_warning
@@ -132,6 +132,7 @@ def ingest(
     Rejected
         `strict`, and something could not be read; nothing was committed.
     """
+    now_ns = floor_to_microsecond(now_ns)
     run = _IngestRun(Path(archive_path), now_ns, strict, Stages(time.perf_counter, progress), on_warning)
     sources = [Path(path) for path in paths]
     there = open_if_exists(run.folder)

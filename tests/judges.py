@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Literal
 
 
 def judge_cf(path: Path) -> list[str]:
@@ -9,8 +10,13 @@ def judge_cf(path: Path) -> list[str]:
     return judge_file(path, "cf")
 
 
-def judge_file(path: Path, rules: str) -> list[str]:
-    """Return what compliance-checker finds that a NetCDF file must have by some rules, "cf" or "acdd", and lacks."""
+def judge_acdd(path: Path) -> list[str]:
+    """Return what compliance-checker finds that ACDD highly recommends and a NetCDF file lacks."""
+    return judge_file(path, "acdd")
+
+
+def judge_file(path: Path, rules: Literal["cf", "acdd"]) -> list[str]:
+    """Return what compliance-checker finds that a NetCDF file must have by some rules, and lacks."""
     from compliance_checker.runner import CheckSuite, ComplianceChecker  # noqa: PLC0415 - two seconds to load
 
     CheckSuite.load_all_available_checkers()

@@ -15,6 +15,8 @@ SECOND_NS: Final = 1_000_000_000
 """One second [ns]."""
 DAY_NS: Final = 86_400 * SECOND_NS
 """One day [ns]."""
+MICROSECOND_NS: Final = 1_000
+"""One microsecond [ns]."""
 
 FIRST_YEAR: Final = 1678
 LAST_YEAR: Final = 2261
@@ -35,6 +37,14 @@ _INSTANT: Final = re.compile(
     r"(?:[T ][0-9]{2}(?::[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?)?)?)"
     r"(?:Z|(?P<sign>[+-])(?P<hours>[01][0-9]|2[0-3]):?(?P<minutes>[0-5][0-9]))?"
 )
+
+
+def floor_to_microsecond(instant_ns: int) -> int:
+    """Round an instant of a machine's clock down to whole microseconds [ns].
+
+    Its finer digits carry no information, and readers of NetCDF keep microseconds.
+    """
+    return instant_ns // MICROSECOND_NS * MICROSECOND_NS
 
 
 def parse_instant(value: object) -> int:

@@ -21,6 +21,7 @@ from typing import Final
 from hypergrid.archive import Archive, FileEntry
 from hypergrid.archive.disk.raw_copies import RAW, copy_path, read_back
 from hypergrid.core.errors import HyperGridError, InvalidDeployment, NotFound
+from hypergrid.core.times import floor_to_microsecond
 from ingest.batch.archive_session import STAGING, locked_archive
 from ingest.batch.plan import columns_of, is_placed, list_names, make_plan, with_file_metadata
 from ingest.batch.report import Stages
@@ -52,7 +53,7 @@ def remap(
     deployment
         The current description; None: the last that the archive keeps, for example after a program update.
     now_ns
-        Current time [ns since 1970 UTC], which is the arrival of all changes.
+        Current time [ns since 1970 UTC]; in whole microseconds the arrival of all changes.
     engine
         Where to parse, as in `ingest.job.ingest`.
     on_warning
@@ -67,7 +68,7 @@ def remap(
     hypergrid.core.errors.NotFound
         The archive has no raw file or no description, or no feed reads any of its files.
     """
-    archive = Archive.open(archive_path)
+    archive, now_ns = Archive.open(archive_path), floor_to_microsecond(now_ns)
     warnings: list[str] = []
 
     def warn(text: str) -> None:

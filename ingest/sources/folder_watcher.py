@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from hypergrid.core.errors import NotFound
-from hypergrid.core.times import SECOND_NS
+from hypergrid.core.times import SECOND_NS, floor_to_microsecond
 from ingest.deployment.deployment_file import FILE_NAME, Deployment, Feed
 from ingest.formats import FORMATS, DocumentFormat, Unreadable
 from ingest.formats.csv_sniffer import has_lines
@@ -186,7 +186,7 @@ class WatchedFolder:
     exclude
         Subfolder to skip: the archive.
     now_ns
-        Clock for arrival times [ns since 1970 UTC].
+        Clock for arrival times [ns since 1970 UTC], of which whole microseconds are taken.
     """
 
     def __init__(
@@ -199,7 +199,8 @@ class WatchedFolder:
         exclude: Path | None = None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        self.folder, self._notify, self._exclude, self._now_ns = folder, notify, exclude, now_ns
+        self.folder, self._notify, self._exclude = folder, notify, exclude
+        self._now_ns = lambda: floor_to_microsecond(now_ns())
         self._files = files.known
         self._seen: dict[str, _FileStat] = {}
         self._missing = False

@@ -22,6 +22,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from hypergrid.core.errors import InvalidDeployment
+from hypergrid.core.times import floor_to_microsecond
 from ingest.deployment.topics import PASSWORD_KEY, USER_KEY, Broker, Topic
 from ingest.formats.csv_lines import show
 from ingest.sources.spool import REFUSED, NotWritten, Spool, SpoolRecord
@@ -308,8 +309,8 @@ class MqttSource:
             wrong = f"too long: {len(payload)} bytes in one message, of at most {MESSAGE_MOST_BYTES}"
         if wrong:
             text = f"{wrong}\n{show(payload[:1000])}".encode()
-            return SpoolRecord(time.time_ns(), feed or "", topic, text, position, REFUSED)
-        return SpoolRecord(time.time_ns(), feed or "", topic, payload, position)
+            return SpoolRecord(floor_to_microsecond(time.time_ns()), feed or "", topic, text, position, REFUSED)
+        return SpoolRecord(floor_to_microsecond(time.time_ns()), feed or "", topic, payload, position)
 
     def _find_feed(self, topic: str) -> str | None:
         return next((name for name, pattern in self._feeds if pattern.matches(topic)), None)

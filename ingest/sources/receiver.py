@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from hypergrid.core.errors import ArchiveConflict, HyperGridError, InvalidDeployment, NotFound
 from hypergrid.core.files import replace_atomically
+from hypergrid.core.times import floor_to_microsecond
 from ingest.deployment.deployment_file import Deployment, load, read_versions
 from ingest.deployment.topics import Broker, address
 from ingest.sources.folder_watcher import TailStates, WatchedFolder
@@ -158,7 +159,7 @@ class Receiver:
             self._spool.append([self._state_record()])
 
     def _state_record(self) -> SpoolRecord:
-        return SpoolRecord(time.time_ns(), payload=self._state(), kind=STATE)
+        return SpoolRecord(floor_to_microsecond(time.time_ns()), payload=self._state(), kind=STATE)
 
     def _state(self) -> bytes:
         filters = self._mqtt.filters if self._mqtt is not None else self._filters
@@ -220,7 +221,7 @@ class Receiver:
             while not self._stopping.is_set() and not self._is_orphan():
                 now, still = time.monotonic(), True
                 if now >= next_tick:
-                    self._spool.append([SpoolRecord(time.time_ns(), kind=TICK)])
+                    self._spool.append([SpoolRecord(floor_to_microsecond(time.time_ns()), kind=TICK)])
                     next_tick = now + TICK_S
                 if not self._flush():
                     # Buffered records wait, and no more input is taken meanwhile.

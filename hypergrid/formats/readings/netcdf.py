@@ -13,17 +13,16 @@ import h5py
 import numpy as np
 
 from hypergrid.archive import Archive
-from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.flags import MEANINGS, TESTS
-from hypergrid.core.times import format_instant
+from hypergrid.core.times import MICROSECOND_NS, format_instant
 from hypergrid.core.units import DIMENSIONLESS_TEXT
 from hypergrid.core.version import VERSION
 from hypergrid.formats.readings.selection import ReadingsPiece, SelectedReadings, SeriesKind
 from hypergrid.formats.readings.tables import RowWriter
 
 _CHUNK: Final = 65_536
-_MICROSECOND_NS: Final = 1000
 _TIME_ATTRIBUTES: Final = {"units": "microseconds since 1970-01-01T00:00:00Z", "calendar": "proleptic_gregorian"}
+_ROUNDED: Final = "rounded down to whole microseconds; the archive has finer stamps, which CSV and Parquet keep"
 _METHODS: Final = {"sample": "point", "mean": "mean", "total": "sum", "max": "maximum", "min": "minimum"}
 
 
@@ -31,7 +30,8 @@ _METHODS: Final = {"sample": "point", "mean": "mean", "total": "sum", "max": "ma
 def write_netcdf(sink: Path | BinaryIO, chosen: SelectedReadings, kind: SeriesKind) -> Iterator[RowWriter]:
     """Open a file for one kind of series.
 
-    It has instants in microseconds, flags, and attributes of ACDD 1.3.
+    It has instants in whole microseconds, as readers of NetCDF keep them; finer ones are rounded down, and the time's
+    `comment` says so. It has flags, and attributes of ACDD 1.3.
     """
     with h5netcdf.File(sink, "w") as file:
         made = _NetCdf(file, chosen, kind)
@@ -63,21 +63,18 @@ class _NetCdf:
 
     def add(self, piece: ReadingsPiece) -> None:
         readings = piece.readings
-        if (readings.time_ns % _MICROSECOND_NS).any():
-            raise InvalidQuery(
-                f"NetCDF keeps whole microseconds, as its readers do; {piece.kind.label!r} has finer stamps: "
-                "export it as .parquet or .csv"
-            )
+        if (readings.time_ns % MICROSECOND_NS).any():
+            self._file["time"].attrs["comment"] = _ROUNDED
         start, stop = self._rows, self._rows + len(readings)
         self._file.resize_dimension("obs", stop)
-        time_us = readings.time_ns // _MICROSECOND_NS
+        time_us = readings.time_ns // MICROSECOND_NS
         rows = {
             "time": time_us,
             self._name: readings.value,
             f"{self._name}_flag": readings.flag.astype(np.int8),
             f"{self._name}_failed_tests": readings.tests_or_none_set(),
-            # Arrivals not given by a file come from the machine's clock, whose nanoseconds carry no information.
-            "arrival": readings.arrival_ns // _MICROSECOND_NS,
+            # Earlier versions stored the nanoseconds of the machine's clock as arrivals.
+            "arrival": readings.arrival_ns // MICROSECOND_NS,
             "station_index": piece.station.astype(np.int32),
         }
         for name, values in rows.items():
@@ -146,9 +143,13 @@ def _write_positions(file: h5netcdf.File, archive: Archive, kind: SeriesKind) ->
         made[:] = np.array(texts, object)
         made.attrs.update(attributes)
     for key, column, attributes in (
-        ("lon", "lon", {"standard_name": "longitude", "units": "degrees_east"}),
-        ("lat", "lat", {"standard_name": "latitude", "units": "degrees_north"}),
-        ("alt", "elevation_m", {"standard_name": "altitude", "units": "m", "positive": "up"}),
+        ("lon", "lon", {"standard_name": "longitude", "long_name": "longitude", "units": "degrees_east"}),
+        ("lat", "lat", {"standard_name": "latitude", "long_name": "latitude", "units": "degrees_north"}),
+        (
+            "alt",
+            "elevation_m",
+            {"standard_name": "altitude", "long_name": "elevation of the station", "units": "m", "positive": "up"},
+        ),
     ):
         made = file.create_variable(key, ("station",), np.float64, fillvalue=np.nan)
         made[:] = np.array(
@@ -159,13 +160,20 @@ def _write_positions(file: h5netcdf.File, archive: Archive, kind: SeriesKind) ->
         standard_name, positive = ("depth", "down") if kind.sample.height_m < 0 else ("height", "up")
         made = file.create_variable("sensor_height", (), np.float64)
         made[...] = abs(kind.sample.height_m)
-        made.attrs.update({"standard_name": standard_name, "units": "m", "positive": positive})
+        made.attrs.update(
+            {
+                "standard_name": standard_name,
+                "long_name": f"{standard_name} of the sensor",
+                "units": "m",
+                "positive": positive,
+            }
+        )
 
 
 def _attributes(name: str, kind: SeriesKind) -> dict[str, Any]:
     variable, sample = kind.variable, kind.sample
     if name == "time":
-        return {"standard_name": "time", "axis": "T", **_TIME_ATTRIBUTES}
+        return {"standard_name": "time", "long_name": "time of the reading (UTC)", "axis": "T", **_TIME_ATTRIBUTES}
     if name == "arrival":
         return {"long_name": "when the reading arrived", **_TIME_ATTRIBUTES}
     if name == "station_index":
@@ -181,7 +189,8 @@ def _attributes(name: str, kind: SeriesKind) -> dict[str, Any]:
     attributes: dict[str, Any] = {
         "long_name": variable.long_name or variable.name,
         "units": unit,
-        "coordinates": f"time lon lat alt station_name{height}",
+        "coordinates": f"time lon lat alt station_name arrival{height}",
+        "coverage_content_type": "physicalMeasurement",
         "ancillary_variables": f"{name}_flag {name}_failed_tests",
         "cell_methods": f"time: {_METHODS[sample.statistic]}",
     }

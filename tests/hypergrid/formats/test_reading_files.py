@@ -177,23 +177,30 @@ def test_netcdf_keeps_the_conventions(archive: Archive, tmp_path: Path) -> None:
         np.testing.assert_array_equal(bounds[:, 1], file["time"][:])
 
 
-def test_netcdf_refuses_finer_stamps_than_it_keeps(tmp_path: Path) -> None:
+def test_netcdf_rounds_finer_stamps_down_and_says_so(tmp_path: Path) -> None:
+    """Messages of LoRaWAN have such stamps; so have arrivals in archives of earlier versions."""
     made = Archive.create(tmp_path / "a", name="p", slice_s=60, variables=[KNOWN_VARIABLES[AIR]], now_ns=0)
+    given = _readings((Series(AIR, "s"),), 3, seed=1, step=MINUTE + 1)
     with made.commit(batch="1", message="", now_ns=1) as writer:
-        writer.readings(_readings((Series(AIR, "s"),), 3, seed=1, step=MINUTE + 1))
-    with pytest.raises(InvalidQuery, match="whole microseconds"):
-        export_readings(made.latest(), tmp_path / "out.nc")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
+        writer.readings(replace(given, arrival_ns=given.arrival_ns + 789))
+    export_readings(made.latest(), tmp_path / "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as data:
+        for name, stamps in (("time", given.time_ns), ("arrival", given.arrival_ns + 789)):
+            assert data[name].values.astype("int64").tolist() == (stamps // 1000 * 1000).tolist()
+        assert "rounded down to whole microseconds" in data["time"].attrs["comment"]
 
 
-def test_arrivals_of_the_clock_are_whole_microseconds_in_netcdf(tmp_path: Path) -> None:
-    """So are those of each archive whose files tell no arrivals."""
+def test_netcdf_of_files_without_arrival_times(tmp_path: Path) -> None:
+    """Readings of such files arrive by the machine's clock, in whole microseconds."""
     (tmp_path / "a.csv").write_text("station,time,air_temperature\nA,2024-01-01T00:00:00Z,1.5\n")
     now_ns = 1_700_000_000_123_456_789
     ingest([tmp_path / "a.csv"], tmp_path / "archive", engine="inprocess", now_ns=now_ns)
+    (name,) = Archive.open(tmp_path / "archive").variables
+    assert Archive.open(tmp_path / "archive").read(name).arrival_ns.tolist() == [now_ns // 1000 * 1000]
     export_readings(Archive.open(tmp_path / "archive"), tmp_path / "out.nc")
     with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as data:
         assert data["arrival"].values.astype("int64").tolist() == [now_ns // 1000 * 1000]
+        assert "comment" not in data["time"].attrs
     ingest([tmp_path / "out.nc"], tmp_path / "again", engine="inprocess", now_ns=now_ns + 1)
     (name,) = Archive.open(tmp_path / "again").variables
     assert Archive.open(tmp_path / "again").read(name).value.tolist() == [1.5]

@@ -32,7 +32,7 @@ from queries.snapshots.catalogue import Catalogue
 from queries.snapshots.readings import estimate_count, pieces_of, window_of
 from queries.web.app import create_app
 from queries.web.routes import readings
-from tests.judges import judge_cf
+from tests.judges import judge_acdd, judge_cf
 
 START_NS = parse_instant("2007-10-01")
 AIR, RAIN = "air_temperature", "rain"
@@ -53,7 +53,8 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> hg.OpenArchive:
         time_ns = START_NS + np.tile(np.arange(1, count + 1), len(series)) * step_s * SECOND_NS
         flag = rng.choice(np.array([1, 2, 3, 4, 9], np.uint8), len(index))
         value = np.where(flag == 9, np.nan, rng.normal(size=len(index)))
-        return Readings(series, index, time_ns, value, flag, time_ns + 10 * SECOND_NS)
+        # Nanoseconds as in archives of earlier versions.
+        return Readings(series, index, time_ns, value, flag, time_ns + 10 * SECOND_NS + 789)
 
     with made.commit(batch="1", message="first", now_ns=START_NS + 1) as writer:
         writer.stations(
@@ -168,10 +169,10 @@ def test_netcdf_is_one_kind_of_series(web: httpx.Client, network: hg.OpenArchive
 
 
 @pytest.mark.parametrize("name", [RAIN, f"{AIR}_2m"])
-def test_the_judge_of_cf_finds_no_error(web: httpx.Client, tmp_path: Path, name: str) -> None:
+def test_the_judges_of_cf_and_acdd_find_no_error(web: httpx.Client, tmp_path: Path, name: str) -> None:
     path = tmp_path / "readings.nc"
     path.write_bytes(web.get("/api/v1/series", params={"f": "netcdf", "variable": name}).content)
-    assert judge_cf(path) == []
+    assert judge_cf(path) + judge_acdd(path) == []
 
 
 @pytest.mark.parametrize(
