@@ -8,11 +8,14 @@ from typing import Annotated, Final
 
 import typer
 
+from hypergrid.archive.disk.folder import BACKUP
 from hypergrid.archive.durability.backup import CLOSED, back_up
 from hypergrid.archive.durability.backup import restore as run
 from hypergrid.archive.state_backup import has_access_control
+from hypergrid.cli.archive_argument import ArchiveArgument
 from hypergrid.cli.console import show_json, show_message, show_stages
 from hypergrid.cli.options import JsonOption
+from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.settings import read_settings
 from queries.jobs.job_history import FILE as JOBS
 from queries.jobs.job_history import POST_AGAIN, Journal
@@ -26,7 +29,7 @@ from queries.web.auth.keys import KeyStore
 
 
 def backup(
-    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Folder of the archive.")],
+    archive: ArchiveArgument,
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="Folder of the backup: new, or an earlier one.")],
     *,
     with_server: Annotated[
@@ -62,8 +65,8 @@ def backup(
 
 
 def restore(
+    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Folder of the archive; nothing may be there.")],
     source: Annotated[Path, typer.Argument(metavar="BACKUP", help="Folder that 'hypergrid backup' wrote.")],
-    target: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Folder of the archive; nothing may be there.")],
     *,
     damaged: Annotated[
         bool, typer.Option("--damaged", help="Restore though files of the backup are damaged; name them.")
@@ -71,8 +74,13 @@ def restore(
     as_json: JsonOption = False,
 ) -> None:
     """Make an archive of a backup; every file is compared with its checksum. Keys come back revoked."""
+    if (archive / BACKUP).is_file() and not (source / BACKUP).is_file():
+        raise InvalidQuery(
+            f"restore takes the archive first, then the backup; got the backup {archive} first: 'hypergrid restore "
+            f"{source} {archive}'"
+        )
     with show_stages(quiet=as_json) as on_progress:
-        done = run(source, target, secure=secure_state, damaged=damaged, progress=on_progress)
+        done = run(source, archive, secure=secure_state, damaged=damaged, progress=on_progress)
     if as_json:
         show_json(asdict(done))
         return

@@ -89,6 +89,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_an_alert_arrives",
             "test_maps_are_nearly_as_good_as_kriging_with_the_true_covariance",
         ),
+        "end_to_end/test_readme.py": ("test_commands_of_the_folders_work_as_printed",),
         "end_to_end/test_real_data.py": ("test_every_reading_of_every_column_is_in_the_archive",),
         "end_to_end/test_sample_network.py": (
             "test_q1_halves_the_error_of_the_plain_mean",

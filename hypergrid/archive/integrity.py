@@ -315,7 +315,7 @@ def check_layers(root: Root) -> Iterator[Defect]:
     """Check that every layer is readable and matches its content token."""
     layers = Layers(root.group)
     for name, entry in layers.entries.items():
-        remedy = f"add it again with 'hypergrid layers add FILE --name {name}'"
+        remedy = f"add it again with 'hypergrid layers add ARCHIVE FILE --name {name}'"
         try:
             same = layers[name].token == entry.token
         except Exception as error:  # whatever a damaged store raises

@@ -10,16 +10,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from hypergrid.archive import DEFAULT_RETENTION, Archive, Change, compare_snapshots, diff_from_log
+from hypergrid.cli.archive_argument import ArchiveArgument, ArchiveCommand
 from hypergrid.cli.console import show_json, show_message, show_rows, show_stages, show_table
-from hypergrid.cli.options import (
-    ArchiveOption,
-    ArchivePlace,
-    ArchivePlaceOption,
-    JsonOption,
-    SnapshotOption,
-    choose_archive,
-)
+from hypergrid.cli.options import JsonOption, SnapshotOption
 from hypergrid.core.errors import InvalidQuery, InvalidUnit
+from hypergrid.core.names import find_name
 from hypergrid.core.readings import Series
 from hypergrid.core.times import (
     SECOND_NS,
@@ -36,9 +31,8 @@ MAX_SHOWN: Final = 4
 
 
 def snapshots(
-    archive_argument: ArchivePlace = None,
+    archive: ArchiveArgument,
     *,
-    archive: ArchivePlaceOption = None,
     diff: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="OLDER NEWER", help="Say what changed between two snapshots, by their ids."),
@@ -51,25 +45,30 @@ def snapshots(
     as_json: JsonOption = False,
 ) -> None:
     """List the committed versions, newest first; or say which slices and series changed between two of them."""
-    folder = choose_archive(archive_argument, archive)
     if cite is not None:
-        Archive.open(folder, snapshot=cite).cite()
+        Archive.open(archive, snapshot=cite).cite()
     if release is not None:
-        Archive.open(folder).release(release)
+        Archive.open(archive).release(release)
     if diff is None:
         if exact:
             raise InvalidQuery("--exact goes with --diff OLDER NEWER, the snapshots that are to be compared")
-        opened = Archive.open(folder)
+        opened = Archive.open(archive)
         cited_by = opened.cited_by
         listed = [
-            (s.id, format_instant(s.time_ns), s.message, s.id in cited_by, cited_by.get(s.id, ""))
+            (
+                s.id,
+                format_instant(s.time_ns if as_json else s.time_ns // SECOND_NS * SECOND_NS),
+                s.message,
+                s.id in cited_by,
+                cited_by.get(s.id, ""),
+            )
             for s in opened.snapshots
         ]
         columns = ("snapshot", "committed", "what", "cited", "by")
         show_rows(f"Snapshots of {opened.name}", columns, listed, as_json=as_json)
         return
     with show_stages(quiet=as_json) as on_progress:
-        older, newer = (Archive.open(folder, snapshot=snapshot_id) for snapshot_id in diff)
+        older, newer = (Archive.open(archive, snapshot=snapshot_id) for snapshot_id in diff)
         changes = (
             compare_snapshots(older, newer, progress=on_progress) if exact else diff_from_log(newer, older.snapshot)
         )
@@ -118,12 +117,15 @@ def _format_list(listed: Sequence[Any], text: Callable[[Any], str]) -> str:
 
 
 def export(
-    archive_argument: ArchivePlace = None,
+    archive: ArchiveArgument,
     *,
-    archive: ArchivePlaceOption = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="File to write: .csv, .parquet, .nc or .smet.")],
-    variable: Annotated[list[str] | None, typer.Option(help="Only this variable; may be given again.")] = None,
-    station: Annotated[list[str] | None, typer.Option(help="Only this station; may be given again.")] = None,
+    variable: Annotated[
+        list[str] | None, typer.Option(help="Only this variable (name or title); may be given again.")
+    ] = None,
+    station: Annotated[
+        list[str] | None, typer.Option(help="Only this station (id or name); may be given again.")
+    ] = None,
     start: Annotated[str | None, typer.Option("--from", help="First instant, as 2007-10-01.")] = None,
     stop: Annotated[str | None, typer.Option("--to", help="First instant that is left out.")] = None,
     flag: Annotated[list[int] | None, typer.Option(help="Only this flag of QARTOD; may be given again.")] = None,
@@ -135,8 +137,12 @@ def export(
     from hypergrid.formats.readings import Selection, export_readings  # noqa: PLC0415 - only this command needs it
 
     until = None if as_of is None else parse_instant(as_of)
-    opened = Archive.open(choose_archive(archive_argument, archive), snapshot=snapshot, as_of_ns=until)
-    chosen = Selection(tuple(variable or ()), tuple(station or ()), parse_window(start, stop), tuple(flag or ()))
+    opened = Archive.open(archive, snapshot=snapshot, as_of_ns=until)
+    stations = {name: station_record.name for name, station_record in opened.stations.items()}
+    chosen = Selection(
+        find_variables(opened, variable), tuple(find_name(name, stations) for name in station or ()),
+        parse_window(start, stop), tuple(flag or ()),
+    )  # fmt: skip
     started_s = time.monotonic()
     try:
         # Cited before reading, so that the snapshot neither expires during the export nor afterwards.
@@ -157,6 +163,12 @@ def export(
     show_message(f"{listed}{more}: {done.readings:,} readings of snapshot {done.snapshot}, {summary['seconds']} s")
 
 
+def find_variables(archive: Archive, given: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the variables that are meant by their names or titles; unknown ones as they were given."""
+    titles = {name: variable.long_name for name, variable in archive.variables.items()}
+    return tuple(find_name(name, titles) for name in given or ())
+
+
 def parse_window(start: str | None, stop: str | None) -> Window | None:
     """Parse --from and --to into a window; None if neither is given."""
     if start is None and stop is None:
@@ -166,16 +178,15 @@ def parse_window(start: str | None, stop: str | None) -> Window | None:
 
 
 def maintain(
-    archive_argument: ArchivePlace = None,
+    archive: ArchiveArgument,
     *,
-    archive: ArchivePlaceOption = None,
     keep: Annotated[
         str, typer.Option(help="How long a snapshot can be read after another became the newest.")
     ] = format_duration(round(DEFAULT_RETENTION.keep_s * SECOND_NS)),
     as_json: JsonOption = False,
 ) -> None:
     """Let old snapshots expire, but for cited ones, and remove what none uses; committers do so by themselves."""
-    opened = Archive.open(choose_archive(archive_argument, archive))
+    opened = Archive.open(archive)
     done = opened.maintain(replace(DEFAULT_RETENTION, keep_s=parse_duration(keep) / SECOND_NS))
     if as_json:
         show_json(asdict(done))
@@ -199,10 +210,10 @@ layers_app = typer.Typer(
 )
 
 
-@layers_app.command("add")
+@layers_app.command("add", cls=ArchiveCommand)
 def add_layer(
+    archive: ArchiveArgument,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A raster: GeoTIFF, or what else GDAL reads.")],
-    archive: ArchiveOption,
     *,
     name: Annotated[str, typer.Option(help="Its name in queries; one that has it is replaced.")] = "elevation",
     unit: Annotated[str | None, typer.Option(help="Unit of the values; what the raster states where absent.")] = None,
@@ -248,8 +259,8 @@ def add_layer(
         )
 
 
-@layers_app.command("list")
-def list_layers(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_json: JsonOption = False) -> None:
+@layers_app.command("list", cls=ArchiveCommand)
+def list_layers(archive: ArchiveArgument, *, snapshot: SnapshotOption = None, as_json: JsonOption = False) -> None:
     """List the layers with their units, extents and sources."""
     opened = open_archive(archive, snapshot=snapshot)
     entries = opened.layers.entries.values()
@@ -271,8 +282,12 @@ def list_layers(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_j
     show_table(f"Layers of {opened.name}", columns, rows)
 
 
-@layers_app.command("remove")
-def remove_layer(name: Annotated[str, typer.Argument(help="Name of the layer.")], archive: ArchiveOption) -> None:
+@layers_app.command("remove", cls=ArchiveCommand)
+def remove_layer(
+    archive: ArchiveArgument, name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the layer.")]
+) -> None:
     """Remove a layer, in one commit; older snapshots keep it."""
-    removed = open_archive(archive).store.remove_layer(name, now_ns=time.time_ns())
+    opened = open_archive(archive)
+    name = find_name(name, dict.fromkeys(opened.layers.entries, ""))
+    removed = opened.store.remove_layer(name, now_ns=time.time_ns())
     show_message(f"layer {name!r} is removed: it was from {removed.description}; older snapshots keep it")

@@ -21,7 +21,9 @@ from hypergrid.analysis.geostatistics import compare_methods as compare
 from hypergrid.analysis.reproduce import again as compute_again
 from hypergrid.analysis.reproduce import second_opinion as ask_second_opinion
 from hypergrid.analysis.suggestion import suggest_document
-from hypergrid.cli.archive_commands import COMMANDS, layers_app
+from hypergrid.archive import Archive
+from hypergrid.cli.archive_argument import ArchiveArgument, ArchiveCommand, is_archive
+from hypergrid.cli.archive_commands import COMMANDS, find_variables, layers_app
 from hypergrid.cli.console import (
     Footnotes,
     OnProgress,
@@ -34,7 +36,7 @@ from hypergrid.cli.console import (
     show_stages,
     show_table,
 )
-from hypergrid.cli.options import FAILED, ArchiveOption, ArchivePlaceOption, JsonOption, SnapshotOption
+from hypergrid.cli.options import FAILED, JsonOption, SnapshotOption
 from hypergrid.core.errors import (
     HyperGridError,
     InvalidQuery,
@@ -77,24 +79,24 @@ app.add_typer(layers_app, name="layers")
 app.add_typer(standing_app, name="standing")
 app.add_typer(keys_app, name="keys")
 for command in (*COMMANDS, *BACKUP_COMMANDS, *CHECK_COMMANDS, *INGEST_COMMANDS, *REPROCESS_COMMANDS):
-    app.command()(command)
+    app.command(cls=ArchiveCommand)(command)
 
 QueryArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The query as JSON.")]
 
 
-@app.command()
+@app.command(cls=ArchiveCommand)
 def ingest(
-    paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="PATHS…", help="Files, and folders with all that is in them.")
-    ] = None,
     archive: Annotated[
-        Path | None, typer.Option("--archive", envvar="HYPERGRID_ARCHIVE", help="Folder of the archive.")
+        Path | None,
+        typer.Argument(metavar="ARCHIVE", help="Folder of the archive, which is made; a dry run needs none."),
+    ] = None,
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="PATHS", help="Files, and folders with all that is in them.")
     ] = None,
     *,
     remap: Annotated[
-        Path | None,
-        typer.Option(metavar="ARCHIVE", help="Instead of PATHS: read the raw files of an archive again, and amend it."),
-    ] = None,
+        bool, typer.Option("--remap", help="Instead of PATHS: read the archive's raw files again, and amend it.")
+    ] = False,
     deployment: Annotated[
         Path | None, typer.Option(help="Deployment file (TOML); a deployment.toml in the folder is found by itself.")
     ] = None,
@@ -107,22 +109,35 @@ def ingest(
     as_json: JsonOption = False,
 ) -> None:
     """Bring station files into an archive, in one commit; or, after a mistake in their description, once more."""
-    if remap is not None:
-        if paths or dry_run or strict:
+    sources = list(paths or [])
+    if remap:
+        if archive is None or sources or dry_run or strict:
             raise InvalidQuery(
-                "ingest --remap ARCHIVE reads the raw files of the archive: leave PATHS, --dry-run and --strict away"
+                "ingest ARCHIVE --remap reads the raw files of the archive: leave PATHS, --dry-run and --strict away"
             )
-        remap_archive(remap, deployment=deployment, as_json=as_json)
+        remap_archive(archive, deployment=deployment, as_json=as_json)
         return
-    if not paths:
-        raise InvalidQuery("ingest needs PATHS, files or folders to bring in; or --remap ARCHIVE")
     if dry_run:
-        _dry_run(paths, deployment, write_deployment, as_json=as_json)
+        if archive is not None and not is_archive(archive) and (archive.exists() or not sources):
+            sources.insert(0, archive)
+        if not sources:
+            raise InvalidQuery("ingest --dry-run needs PATHS, files or folders to look at")
+        _dry_run(sources, deployment, write_deployment, as_json=as_json)
         return
-    if archive is None or write_deployment is not None:
-        needed = "--archive DIR" if archive is None else "--dry-run for --write-deployment"
-        raise InvalidQuery(f"ingest needs {needed}; with --dry-run it shows what would be read, and keeps nothing")
-    report = _ingest(paths, archive, deployment=deployment, engine=engine, strict=strict, quiet=as_json)
+    if archive is None or not sources:
+        given = "neither" if archive is None else f"only {archive}"
+        raise InvalidQuery(
+            f"ingest needs ARCHIVE and PATHS, the files or folders to bring in; got {given}: 'hypergrid ingest ARCHIVE "
+            "PATHS…'; with --dry-run it shows what would be read, and keeps nothing"
+        )
+    if archive.is_file():
+        raise InvalidQuery(
+            f"ingest needs the folder of an archive as its first argument; got the file {archive}: 'hypergrid ingest "
+            f"ARCHIVE {archive}'"
+        )
+    if write_deployment is not None:
+        raise InvalidQuery("ingest needs --dry-run for --write-deployment, which writes what the dry run proposes")
+    report = _ingest(sources, archive, deployment=deployment, engine=engine, strict=strict, quiet=as_json)
     if as_json:
         show_json(report)
     else:
@@ -169,9 +184,9 @@ def _ingest(
     return report.to_dict()
 
 
-@app.command()
+@app.command(cls=ArchiveCommand)
 def query(
-    archive: ArchiveOption,
+    archive: ArchiveArgument,
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="The query as JSON.")] = None,
     *,
     out: Annotated[
@@ -195,7 +210,10 @@ def query(
         _check_again(again, archive, allowed_bytes, second_opinion, as_json=as_json)
         return
     if file is None or out is None:
-        raise InvalidQuery("query needs FILE, the query as JSON, and -o OUT, where the result goes; or --again RESULT")
+        raise InvalidQuery(
+            "query needs ARCHIVE, FILE, the query as JSON, and -o OUT, where the result goes; or ARCHIVE and --again "
+            "RESULT"
+        )
     check_path(out)
     asked = _read_query(file, open_archive(archive))
     started_s = time.monotonic()
@@ -226,17 +244,21 @@ def query(
         show_message(f"{out}: {summary['cells']:,} cells, {summary['missing']:,} missing, {summary['seconds']} s")
 
 
-@app.command()
+@app.command(cls=ArchiveCommand)
 def suggest(
-    archive: Annotated[Path, typer.Argument(help="Folder of the archive.")],
-    variable: Annotated[str | None, typer.Argument(help="Its variable; absent: one that varies.")] = None,
+    archive: ArchiveArgument,
+    variable: Annotated[
+        str | None, typer.Argument(metavar="VARIABLE", help="Its variable; absent: one that varies.")
+    ] = None,
     *,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="File for the query; absent: standard output.")
     ] = None,
 ) -> None:
     """Write a first query of an archive: a map of the newest day that has readings."""
-    suggestion = suggest_document(open_archive(archive), variable)
+    opened = open_archive(archive)
+    chosen = None if variable is None else find_variables(opened.store, [variable])[0]
+    suggestion = suggest_document(opened, chosen)
     for note in suggestion.notes:
         show_message(note)
     text = json.dumps(suggestion.query, indent=2, ensure_ascii=False)
@@ -244,7 +266,7 @@ def suggest(
         print(escape_invisible(text))
         return
     out.write_text(f"{text}\n", "utf-8")
-    show_message(f"wrote {out}; answer it with: hypergrid query {out} --archive {archive} -o map.png")
+    show_message(f"wrote {out}; answer it with: hypergrid query {archive} {out} -o map.png")
 
 
 def _cite_snapshots(asked: Query) -> bool:
@@ -305,13 +327,14 @@ def _read_query(file: Path, archive: OpenArchive) -> Query:
     return archive.query(read_document(file))  # type: ignore[arg-type]
 
 
-@app.command()
+@app.command(cls=ArchiveCommand)
 def compare_methods(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The query as JSON, or a CF time series of stations as NetCDF (.nc).")
-    ],
     archive: Annotated[
-        Path | None, typer.Option(envvar="HYPERGRID_ARCHIVE", help="Folder of the archive that the query asks.")
+        Path | None, typer.Argument(metavar="ARCHIVE", help="Folder of the archive; a NetCDF file needs none.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="The query as JSON, or a CF time series of stations as NetCDF (.nc)."),
     ] = None,
     *,
     variable: Annotated[str | None, typer.Option(help="Which variable of a NetCDF file.")] = None,
@@ -331,6 +354,11 @@ def compare_methods(
     """Cross-validate every interpolation method on the stations of a query (without its interpolate step)."""
     if picture is not None and picture.suffix != ".png":
         raise InvalidQuery(f"--picture needs a file name that ends in .png; got {picture}")
+    if file is None:
+        # A lone argument is the file.
+        archive, file = None, archive
+    if file is None:
+        raise InvalidQuery("compare-methods needs ARCHIVE and FILE, the query as JSON; or FILE alone, a NetCDF file")
     asked = _station_query(file, archive, variable, within, without or [])
     compared = compare(asked)
     if as_json:
@@ -369,7 +397,9 @@ def _station_query(
             raise InvalidQuery(f"{file.name} needs --variable NAME, the variable to compare methods on")
         return base(read_timeseries(file, variable, within=within, without=without))
     if archive is None or variable is not None or within is not None or without:
-        raise InvalidQuery("a query as JSON needs --archive DIR, and says itself which variable and stations it reads")
+        raise InvalidQuery(
+            "a query as JSON needs ARCHIVE before it, and says itself which variable and stations it reads"
+        )
     return _read_query(file, open_archive(archive))
 
 
@@ -383,8 +413,8 @@ def _format_scores(compared: Comparison) -> tuple[str, ...]:
     return f"{score.rmse:.4g}", f"{score.bias:+.3g}", covered, f"{own.rmse:.4g}", f"{own.missed:,}"
 
 
-@app.command()
-def explain(file: QueryArgument, archive: ArchiveOption) -> None:
+@app.command(cls=ArchiveCommand)
+def explain(archive: ArchiveArgument, file: QueryArgument) -> None:
     """Say how a query would be computed: the chain, the rewriting, the plan with its bytes."""
     print(escape_invisible(_read_query(file, open_archive(archive)).explain()))
 
@@ -402,9 +432,14 @@ def functions(
     if as_json:
         show_json([asdict(entry) for entry in results])
     elif name is None:
-        columns = ("step", "name", "what it is", "needs", "parameters")
-        rows = ((entry.step, entry.name, entry.summary, entry.needs, entry.signature) for entry in results)
-        show_table("Functions and methods", columns, rows)
+        for step in dict.fromkeys(entry.step for entry in results):
+            rows = [
+                (entry.name, f"{entry.summary} Needs {entry.needs}." if entry.needs else entry.summary, entry.signature)
+                for entry in results
+                if entry.step == step
+            ]
+            show_table(f"\n{step}", ("name", "what it is", "parameters"), rows)
+        show_line("'hypergrid functions NAME' describes one with its parameters")
     else:
         for entry in results:
             show_line(f"{entry.step} {entry.name}: {entry.summary}")
@@ -417,8 +452,8 @@ def functions(
                 )
 
 
-@app.command()
-def stations(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_json: JsonOption = False) -> None:
+@app.command(cls=ArchiveCommand)
+def stations(archive: ArchiveArgument, *, snapshot: SnapshotOption = None, as_json: JsonOption = False) -> None:
     """List the stations."""
     opened = open_archive(archive, snapshot=snapshot)
     rows = [
@@ -428,8 +463,8 @@ def stations(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_json
     show_rows(f"Stations of {opened.name}", ("station", "name", "lon", "lat", "elevation_m"), rows, as_json=as_json)
 
 
-@app.command()
-def variables(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_json: JsonOption = False) -> None:
+@app.command(cls=ArchiveCommand)
+def variables(archive: ArchiveArgument, *, snapshot: SnapshotOption = None, as_json: JsonOption = False) -> None:
     """List the variables with their units and how much of each there is."""
     opened = open_archive(archive, snapshot=snapshot)
     rows = []
@@ -440,17 +475,17 @@ def variables(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_jso
     show_rows(f"Variables of {opened.name}", ("variable", "unit", "series", "from", "to"), rows, as_json=as_json)
 
 
-@app.command()
-def rejects(archive: ArchiveOption, *, as_json: JsonOption = False) -> None:
+@app.command(cls=ArchiveCommand)
+def rejects(archive: ArchiveArgument, *, as_json: JsonOption = False) -> None:
     """List what could not be read, with file, line, column and reason."""
     opened = open_archive(archive)
     rows = [(r.file, r.line, r.column, r.reason, r.text) for r in opened.store.rejects()]
     show_rows(f"Rejects of {opened.name}", ("file", "line", "column", "reason", "text"), rows, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=ArchiveCommand)
 def quality(
-    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Folder of the archive.")],
+    archive: ArchiveArgument,
     *,
     deployment: Annotated[
         Path | None,
@@ -462,7 +497,7 @@ def quality(
     """Run the quality tests over an archive once more: other flags, the same values, in one commit."""
     from ingest.reprocess.reflag import run_quality  # noqa: PLC0415 - queries do not need ingest
 
-    chosen = tuple(variable or ())
+    chosen = find_variables(Archive.open(archive), variable)
     with show_stages(quiet=as_json) as notify:
         report = run_quality(archive, deployment=deployment, variables=chosen, now_ns=time.time_ns(), progress=notify)
     if as_json:
@@ -477,13 +512,12 @@ def quality(
         show_message(f"{report.changed:,} of {report.readings:,} readings changed their flags, by {report.parameters}")
 
 
-@app.command()
+@app.command(cls=ArchiveCommand)
 def serve(
-    archive_argument: Annotated[
+    archive: Annotated[
         Path | None, typer.Argument(metavar="ARCHIVE", help="Folder of the archive; the demo's where absent.")
     ] = None,
     *,
-    archive: ArchivePlaceOption = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on; others than loopback need keys.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on.")] = None,
     root_path: Annotated[str | None, typer.Option(help="Path that a proxy puts before all others.")] = None,
@@ -498,7 +532,7 @@ def serve(
     as_json: JsonOption = False,
 ) -> None:
     """Serve the web API and the page, and run the standing queries, until Ctrl-C."""
-    chosen = archive_argument or archive or DEMO_FOLDER / "archive"
+    chosen = archive or DEMO_FOLDER / "archive"
     if chosen == DEMO_FOLDER / "archive" and not chosen.is_dir():
         raise NotAnArchive("serve needs an archive: give ARCHIVE, its folder, or make the sample's with `make demo`")
     given = read_settings(settings)

@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -48,6 +51,10 @@ _REMEDIES: Mapping[int, str] = {
 
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_UNBOUNDED: Final = 100_000
+"""Width that no table reaches [characters]."""
+_LINES_A_ROW: Final = 3
+"""Lines of a row, on average, above which a table is unreadable."""
 _INVISIBLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 """Invisible control characters: terminal commands, and those that change the direction of text."""
 
@@ -77,16 +84,34 @@ def show_error(text: str) -> None:
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table on stdout; columns whose first cell is a number are right-aligned."""
+    """Print a table on stdout, up to the width of the terminal; where it is too narrow, a paragraph for each row.
+
+    Columns whose first cell is a number are right-aligned.
+    """
     listed = [list(row) for row in rows]
-    table = Table(title=escape(escape_invisible(title)), title_justify="left", title_style="bold")
+    # An unescaped line break in a cell would look like another row.
+    texts = [[escape(escape_invisible(_format_cell(cell)).replace("\n", "\\n")) for cell in row] for row in listed]
+    heading = escape(escape_invisible(title))
+    table = Table(title=heading, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False)
     for number, name in enumerate(columns):
         right = bool(listed) and isinstance(listed[0][number], int | float)
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for row in listed:
-        # An unescaped line break in a cell would look like another row.
-        table.add_row(*(escape(escape_invisible(_format_cell(cell)).replace("\n", "\\n")) for cell in row))
-    Console(highlight=False).print(table)
+        # Where space is short, only columns of several words give way.
+        is_text = any(" " in text[number] for text in texts)
+        table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=not is_text)
+    for text in texts:
+        table.add_row(*text)
+    console = Console(highlight=False)
+    # Measured without a limit: a table is never measured wider than its console.
+    needed = Measurement.get(console, console.options.update_width(_UNBOUNDED), table)
+    if needed.minimum <= console.width and len(console.render_lines(table)) <= _LINES_A_ROW * (len(texts) + 1):
+        console.print(table)
+        return
+    console.print(f"[bold]{heading}[/bold]")
+    for text in texts:
+        console.print(f"[bold]{text[0]}[/bold]", overflow="fold")
+        for name, cell in zip(columns[1:], text[1:], strict=True):
+            if cell:
+                console.print(Padding(f"{name}: {cell}", (0, 0, 0, 2), expand=False), overflow="fold")
 
 
 class Footnotes:
@@ -120,7 +145,9 @@ def _format_cell(cell: object) -> str:
         return {True: "yes", False: "no"}.get(cell, "") if cell is not None else ""
     if isinstance(cell, int):
         return f"{cell:,}"
-    return f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+    if isinstance(cell, float):
+        return "" if math.isnan(cell) else f"{cell:.6g}"
+    return str(cell)
 
 
 def show_json(value: Mapping[str, Any] | Sequence[Any]) -> None:

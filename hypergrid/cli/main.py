@@ -38,40 +38,54 @@ WRONG_USE: Final = (
 )
 """Errors that the user can fix with another command line or another query."""
 
-COMMANDS: Final[Mapping[str, str]] = {
-    "demo": "Do the main job once on the sample network: generate, ingest, query, compare with the truth, serve.",
-    "ingest": "Bring station files into an archive, in one commit; or, after a mistake in their "
-    "description, once more.",
-    "stream": "Follow files and messages into an archive as they come; Ctrl-C or SIGTERM ends it, and "
-    "the next start goes on.",
-    "serve": "Serve the web API and the page, and run the standing queries, until Ctrl-C.",
-    "stations": "List the stations.",
-    "variables": "List the variables with their units and how much of each there is.",
-    "suggest": "Write a first query of an archive: a map of the newest day that has readings.",
-    "query": "Answer a query into a file, or check that a result can be computed again.",
-    "explain": "Say how a query would be computed: the chain, the rewriting, the plan with its bytes.",
-    "functions": "List the functions and methods that a query may name.",
-    "compare-methods": "Cross-validate every interpolation method on the stations of a query (without "
-    "its interpolate step).",
-    "layers": "Fields that do not change with time, such as elevation, for the methods that use them.",
-    "standing": "Queries that stand: evaluated when slices come, with alerts.",
-    "keys": "Access keys of `hypergrid serve`: made once, kept as a hash.",
-    "rejects": "List what could not be read, with file, line, column and reason.",
-    "quality": "Run the quality tests over an archive once more: other flags, the same values, in one commit.",
-    "reprocess": "Judge a whole archive once more, or compute surfaces of years, on Spark.",
-    "snapshots": "List the committed versions, newest first; or say which slices and series changed "
-    "between two of them.",
-    "export": "Write readings, not surfaces, to files that others read, and that ingest reads back.",
-    "check": "Examine an archive; name everything that is wrong, and what to do.",
-    "backup": "Copy an archive while others commit to it; again into the same folder, only what is new.",
-    "restore": "Make an archive of a backup; every file is compared with its checksum.",
-    "upgrade": "Give an archive of an older layout today's, once its values are those of raw copies; one "
-    "that ended goes on.",
-    "maintain": "Let old snapshots expire, but for cited ones, and remove what none uses; committers do "
-    "so by themselves.",
-    "bench": "Time this program beside its peers (in a checkout, with the development packages).",
+PANELS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Bring readings in": {
+        "demo": "Do the main job once on the sample network: generate, ingest, query, compare with the truth, serve.",
+        "ingest": "Bring station files into an archive, in one commit; or, after a mistake in their description, "
+        "once more.",
+        "stream": "Follow files and messages into an archive as they come; Ctrl-C or SIGTERM ends it, and the next "
+        "start goes on.",
+        "rejects": "List what could not be read, with file, line, column and reason.",
+    },
+    "See what there is": {
+        "stations": "List the stations.",
+        "variables": "List the variables with their units and how much of each there is.",
+        "layers": "Fields that do not change with time, such as elevation, for the methods that use them.",
+        "snapshots": "List the committed versions, newest first; or say which slices and series changed between two "
+        "of them.",
+    },
+    "Ask": {
+        "suggest": "Write a first query of an archive: a map of the newest day that has readings.",
+        "functions": "List the functions and methods that a query may name.",
+        "explain": "Say how a query would be computed: the chain, the rewriting, the plan with its bytes.",
+        "query": "Answer a query into a file, or check that a result can be computed again.",
+        "compare-methods": "Cross-validate every interpolation method on the stations of a query (without its "
+        "interpolate step).",
+        "export": "Write readings, not surfaces, to files that others read, and that ingest reads back.",
+    },
+    "Serve": {
+        "serve": "Serve the web API and the page, and run the standing queries, until Ctrl-C.",
+        "standing": "Queries that stand: evaluated when slices come, with alerts.",
+        "keys": "Access keys of `hypergrid serve`: made once, kept as a hash.",
+    },
+    "Look after an archive": {
+        "quality": "Run the quality tests over an archive once more: other flags, the same values, in one commit.",
+        "reprocess": "Judge a whole archive once more, or compute surfaces of years, on Spark.",
+        "check": "Examine an archive; name everything that is wrong, and what to do.",
+        "backup": "Copy an archive while others commit to it; again into the same folder, only what is new.",
+        "restore": "Make an archive of a backup; every file is compared with its checksum.",
+        "maintain": "Let old snapshots expire, but for cited ones, and remove what none uses; committers do so by "
+        "themselves.",
+        "upgrade": "Give an archive of an older layout today's, once its values are those of raw copies; one that "
+        "ended goes on.",
+    },
+    "Develop": {
+        "bench": "Time this program beside its peers (in a checkout, with the development packages).",
+    },
 }
-"""First help line of each command; a test compares them with the commands."""
+"""Help panels in the order of use, each with its commands and their first help lines; a test compares the lines."""
+
+COMMANDS: Final[Mapping[str, str]] = {name: line for panel in PANELS.values() for name, line in panel.items()}
 
 
 class LazyCommand(TyperCommand):
@@ -89,7 +103,11 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - settings of Typer
         super().__init__(**settings)
-        self.commands = {name: LazyCommand(name, help=line) for name, line in COMMANDS.items()}
+        self.commands = {
+            name: LazyCommand(name, help=line, rich_help_panel=panel)
+            for panel, lines in PANELS.items()
+            for name, line in lines.items()
+        }
 
 
 def load_command(name: str) -> TyperCommand:
@@ -102,7 +120,6 @@ app = typer.Typer(
     help="Readings of station networks, asked on grids in space and time.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 
@@ -121,7 +138,12 @@ def _about(
     *,
     version: Annotated[
         bool,
-        typer.Option("--version", is_eager=True, callback=lambda asked: _say_version(asked=asked), help="Say which."),
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=lambda asked: _say_version(asked=asked),
+            help="Print the version, and the layouts of archives that it reads.",
+        ),
     ] = False,
 ) -> None:
     """Take options that are of no command."""

@@ -11,8 +11,9 @@ import typer
 
 from hypergrid.archive import LAYOUT, MARKER, Archive, Defect, check_files, read_layout
 from hypergrid.archive.state_backup import check_state
+from hypergrid.cli.archive_argument import ArchiveArgument
 from hypergrid.cli.console import OnProgress, show_json, show_message, show_stages, show_table
-from hypergrid.cli.options import ArchivePlace, ArchivePlaceOption, JsonOption, SnapshotOption, choose_archive
+from hypergrid.cli.options import JsonOption, SnapshotOption
 from hypergrid.core.errors import DamagedArchive, InvalidQuery, NotAnArchive, UnknownLayout
 
 if TYPE_CHECKING:
@@ -25,9 +26,8 @@ _NAMED: Final = 3
 
 
 def check(
-    archive_argument: ArchivePlace = None,
+    archive: ArchiveArgument,
     *,
-    archive: ArchivePlaceOption = None,
     snapshot: SnapshotOption = None,
     deep: Annotated[
         bool, typer.Option("--deep", help="Read all raw copies too: compare their hashes and all values.")
@@ -38,20 +38,19 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Examine an archive; name everything that is wrong, and what to do. Exit status 1 where something is."""
-    folder = choose_archive(archive_argument, archive)
     if repair and snapshot is not None:
         raise InvalidQuery("check --repair mends the newest snapshot; leave --snapshot away")
     with show_stages(quiet=as_json) as on_progress:
-        mended = _run_repair(folder, on_progress, deep=deep) if repair else None
-        defects, examined = _examine_archive(folder, snapshot, on_progress, deep=deep)
-        verified = _run_verification(folder, examined, on_progress) if deep else None
+        mended = _run_repair(archive, on_progress, deep=deep) if repair else None
+        defects, examined = _examine_archive(archive, snapshot, on_progress, deep=deep)
+        verified = _run_verification(archive, examined, on_progress) if deep else None
     if verified is not None:
         defects += verified.defects()
     if as_json:
         sections: dict[str, Any] = {} if mended is None else {"repair": mended.to_dict()}
         sections |= {} if verified is None else {"values": verified.to_json()}
         defects_json = [defect.to_json() for defect in defects]
-        show_json({"archive": str(folder), "snapshot": examined, "defects": defects_json, **sections})
+        show_json({"archive": str(archive), "snapshot": examined, "defects": defects_json, **sections})
     else:
         if mended is not None:
             _show_repair(mended)
@@ -59,24 +58,23 @@ def check(
             _show_verified(verified)
         if defects:
             rows = _group_alike(defects)
-            show_table(f"Defects of {folder}", ("kind", "where", "what is wrong", "what to do"), rows)
+            show_table(f"Defects of {archive}", ("kind", "where", "what is wrong", "what to do"), rows)
         else:
             is_complete = verified is None or verified.is_complete
             rest = "" if is_complete else "; not all values were compared, as was said above"
-            show_message(f"{folder} is whole: nothing is wrong with snapshot {examined}{rest}")
-        if (layout := read_layout(folder)) not in (None, LAYOUT):
+            show_message(f"{archive} is whole: nothing is wrong with snapshot {examined}{rest}")
+        if (layout := read_layout(archive)) not in (None, LAYOUT):
             show_message(
                 f"its layout ({layout}) has no checksums, so that a byte that was flipped on the disk can pass: "
-                f"'hypergrid upgrade {folder}' gives it some"
+                f"'hypergrid upgrade {archive}' gives it some"
             )
     if defects:
         sys.exit(1)
 
 
 def upgrade(
-    archive_place: ArchivePlace = None,
+    archive: ArchiveArgument,
     *,
-    archive: ArchivePlaceOption = None,
     repair: Annotated[
         bool, typer.Option("--repair", help="Upgrade though values are others than in raw copies, and store these.")
     ] = False,
@@ -87,9 +85,7 @@ def upgrade(
 
     waiting = partial(show_message, "a commit is at work; waiting")
     with show_stages(quiet=as_json) as notify:
-        report = upgrade_compared(
-            choose_archive(archive_place, archive), now_ns=time.time_ns(), mend=repair, progress=notify, on_wait=waiting
-        )
+        report = upgrade_compared(archive, now_ns=time.time_ns(), mend=repair, progress=notify, on_wait=waiting)
     done = report.upgraded
     if as_json:
         show_json(report.to_dict())

@@ -6,16 +6,17 @@ from typing import Annotated, Final
 
 import typer
 
-from hypergrid.cli.archive_commands import parse_window
+from hypergrid.archive import Archive
+from hypergrid.cli.archive_argument import ArchiveArgument
+from hypergrid.cli.archive_commands import find_variables, parse_window
 from hypergrid.cli.console import show_json, show_message, show_stages, show_table
-from hypergrid.cli.options import ArchivePlace, ArchivePlaceOption, JsonOption, choose_archive
+from hypergrid.cli.options import JsonOption
 from hypergrid.core.errors import InvalidQuery
 
 
 def reprocess(  # noqa: PLR0913 - one option a line
-    archive_argument: ArchivePlace = None,
+    archive: ArchiveArgument,
     *,
-    archive: ArchivePlaceOption = None,
     start: Annotated[
         str | None, typer.Option("--from", help="First instant, as 2007-10-01; the first there is.")
     ] = None,
@@ -48,9 +49,8 @@ def reprocess(  # noqa: PLR0913 - one option a line
     # Imported here, because queries need neither ingest nor Spark.
     from ingest.reprocess import job  # noqa: PLC0415
 
-    folder = choose_archive(archive_argument, archive)
     if abandon:
-        names = job.abandon(folder)
+        names = job.abandon(archive)
         if as_json:
             show_json({"abandoned": list(names)})
         else:
@@ -68,9 +68,14 @@ def reprocess(  # noqa: PLR0913 - one option a line
         with executors(master=master, cores=cores) as workers:
             on_progress("start Spark", 1.0)
             report = job.reprocess(
-                folder,
+                archive,
                 job.ReprocessRequest(
-                    judge, quality, tuple(variable or ()), parse_window(start, stop), tuple(queries or ()), out
+                    judge,
+                    quality,
+                    find_variables(Archive.open(archive), variable),
+                    parse_window(start, stop),
+                    tuple(queries or ()),
+                    out,
                 ),
                 workers=workers,
                 now_ns=time.time_ns(),

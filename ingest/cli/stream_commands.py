@@ -12,8 +12,9 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
+from hypergrid.cli.archive_argument import ArchiveArgument
 from hypergrid.cli.console import STDERR, show_json, show_line, show_message
-from hypergrid.cli.options import ArchivePlace, ArchivePlaceOption, JsonOption, choose_archive
+from hypergrid.cli.options import JsonOption
 from hypergrid.core.times import SECOND_NS, parse_duration
 
 if TYPE_CHECKING:
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
 
 
 def stream(
-    archive_argument: ArchivePlace = None,
+    archive: ArchiveArgument,
     *,
-    archive: ArchivePlaceOption = None,
     deployment: Annotated[
         Path | None, typer.Option(help="Deployment file (TOML), read again when it changes; the last one if absent.")
     ] = None,
@@ -48,7 +48,6 @@ def stream(
     from ingest.streaming_service import StreamOptions  # noqa: PLC0415 - Spark is heavy
     from ingest.streaming_service import stream as run  # noqa: PLC0415
 
-    folder = choose_archive(archive_argument, archive)
     trigger_s = parse_duration(trigger) / SECOND_NS
     how = StreamOptions(deployment, watch=watch, mqtt=mqtt, trigger_s=trigger_s, until_idle=until_idle)
     stopping = threading.Event()
@@ -62,14 +61,14 @@ def stream(
         with ExitStack() as stack:
             listeners = [stack.enter_context(_show_progress(quiet=as_json))]
             if metrics_port is not None:
-                listeners.append(stack.enter_context(_serve_metrics(folder, metrics_port)))
+                listeners.append(stack.enter_context(_serve_metrics(archive, metrics_port)))
 
             def note(status: "StreamStatus") -> None:
                 for listener in listeners:
                     listener(status)
 
             report = run(
-                folder,
+                archive,
                 how,
                 now_ns=time.time_ns,
                 on_status=note,
@@ -82,7 +81,7 @@ def stream(
     if as_json:
         show_json(report.to_dict())
     else:
-        show_line(f"{folder}: {report.batches:,} batches in {report.seconds:.0f} s; {report.ledger.describe()}")
+        show_line(f"{archive}: {report.batches:,} batches in {report.seconds:.0f} s; {report.ledger.describe()}")
         if report.ledger.held:
             show_line("what is held waits for its slice, and goes on at the next start; --until-idle closes all")
 

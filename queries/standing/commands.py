@@ -8,21 +8,23 @@ from typing import Annotated, Any
 
 import typer
 
+from hypergrid.archive.disk.lock import is_free
+from hypergrid.cli.archive_argument import ArchiveArgument, ArchiveCommand
 from hypergrid.cli.console import show_json, show_message, show_table
 from hypergrid.cli.options import JsonOption
 from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.names import find_name, make_slug
 from hypergrid.core.settings import read_settings
 from hypergrid.core.times import format_instant, parse_duration, parse_instant
 from hypergrid.query import open_archive, read_document
-from queries.standing.service import StandingQueries
+from queries.standing.service import LOCK, StandingQueries, standing_folder
 
 standing_app = typer.Typer(
     help="Queries that stand: evaluated when slices come, with alerts. `hypergrid serve` runs them.",
     no_args_is_help=True,
 )
 
-ArchiveArgument = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Folder of the archive.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the standing query.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the standing query, or its title.")]
 
 
 SettingsOption = Annotated[
@@ -34,14 +36,35 @@ def _open_standing(archive: Path, settings: Path | None) -> StandingQueries:
     return StandingQueries(open_archive(archive), read_settings(settings), clock=time.time_ns)
 
 
-@standing_app.command("add")
+def _name_by_title(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document with a slug for a name, and the name as it was written for a title."""
+    given = document.get("name")
+    slug = make_slug(given) if isinstance(given, str) else ""
+    return {"title": given, **document, "name": slug} if slug and slug != given else document
+
+
+def _find_query(standing: StandingQueries, given: str) -> str:
+    """Return the name of the standing query that is meant by its name or its title."""
+    return find_name(given, {entry.definition.name: entry.definition.title for entry in standing.store.entries()})
+
+
+def _is_served(archive: Path, settings: Path | None) -> bool:
+    return not is_free(standing_folder(archive, read_settings(settings)) / LOCK)
+
+
+def _say_who_runs(archive: Path, settings: Path | None) -> None:
+    if not _is_served(archive, settings):
+        show_message(f"no server runs them now: nothing is evaluated or told until 'hypergrid serve {archive}' does")
+
+
+@standing_app.command("add", cls=ArchiveCommand)
 def add(
     archive: ArchiveArgument,
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="The standing query as JSON, or a query alone with --name.")
     ],
     *,
-    name: Annotated[str | None, typer.Option(help="Its name, where FILE is a query alone.")] = None,
+    name: Annotated[str | None, typer.Option(help="Its name or title, where FILE is a query alone.")] = None,
     settings: SettingsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -54,14 +77,17 @@ def add(
             document = {"name": name, "query": document}
     if not isinstance(document, dict):
         raise InvalidQuery(f"{file} needs a JSON object with 'name' and 'query'; got {type(document).__name__}")
+    document = _name_by_title(document)
     with _open_standing(archive, settings) as standing:
         definition = standing.add(document).definition
         to = ", ".join(map(str, definition.to))
         text = f"{definition.name} stands: class {definition.kind}, weight {definition.weight:g}, to {to}"
         _show_outcome(lambda: standing.show(definition.name), text, as_json=as_json)
+    if not as_json:
+        _say_who_runs(archive, settings)
 
 
-@standing_app.command("secret")
+@standing_app.command("secret", cls=ArchiveCommand)
 def secret(archive: ArchiveArgument, *, settings: SettingsOption = None, as_json: JsonOption = False) -> None:
     """Print what letters to webhooks are signed with (Standard Webhooks), for those who receive them."""
     with _open_standing(archive, settings) as standing:
@@ -72,32 +98,39 @@ def secret(archive: ArchiveArgument, *, settings: SettingsOption = None, as_json
         print(webhook_secret)
 
 
-@standing_app.command("list")
+@standing_app.command("list", cls=ArchiveCommand)
 def listing(archive: ArchiveArgument, *, settings: SettingsOption = None, as_json: JsonOption = False) -> None:
     """List the standing queries."""
     with _open_standing(archive, settings) as standing:
-        listed = standing.listing()
+        listed, is_served = standing.listing(), _is_served(archive, settings)
     if as_json:
         show_json(listed)
         return
-    columns = ("name", "class", "weight", "variable", "condition", "to", "state", "alerts that stand")
+    if not listed:
+        show_message(f"{archive} has no standing queries; 'hypergrid standing add {archive} FILE' makes one")
+        return
+    columns = ("name", "title", "class", "weight", "variable", "condition", "to", "state", "alerts that stand")
     rows = [
         (
-            query["name"], query["class"], query["weight"], query["query"]["variable"],
-            query.get("condition", {}).get("kind", ""), ", ".join(query["to"]), _state(query), len(query["standing"]),
+            query["name"], query.get("title", ""), query["class"], query["weight"], query["query"]["variable"],
+            query.get("condition", {}).get("kind", ""), ", ".join(query["to"]),
+            _state(query, is_served=is_served), len(query["standing"]),
         )
         for query in listed
     ]  # fmt: skip
     show_table(f"Standing queries of {archive}", columns, rows)
+    _say_who_runs(archive, settings)
 
 
-def _state(query: dict[str, Any]) -> str:
+def _state(query: dict[str, Any], *, is_served: bool) -> str:
     if query["paused"]:
         return "paused"
+    if not is_served:
+        return "waits for a server"
     return f"muted until {query['muted_until']}" if query["muted_until"] else "running"
 
 
-@standing_app.command("show")
+@standing_app.command("show", cls=ArchiveCommand)
 def show(
     archive: ArchiveArgument,
     name: Name,
@@ -108,6 +141,7 @@ def show(
 ) -> None:
     """Show a standing query with its latest alerts."""
     with _open_standing(archive, settings) as standing:
+        name = _find_query(standing, name)
         query = standing.show(name)
         # Alerts are listed oldest first, so the latest are at the end.
         query["alerts"] = standing.alerts(name=name, limit=1_000_000)[-alerts:] if alerts else []
@@ -131,28 +165,30 @@ def _show_outcome(describe: Callable[[], dict[str, Any]], text: str, *, as_json:
         show_message(text)
 
 
-@standing_app.command("pause")
+@standing_app.command("pause", cls=ArchiveCommand)
 def pause(
     archive: ArchiveArgument, name: Name, *, settings: SettingsOption = None, as_json: JsonOption = False
 ) -> None:
     """Evaluate a standing query no more, until it is resumed."""
     with _open_standing(archive, settings) as standing:
+        name = _find_query(standing, name)
         standing.pause(name)
         text = f"{name} is paused; `hypergrid standing resume` goes on, with what has come meanwhile"
         _show_outcome(lambda: standing.show(name), text, as_json=as_json)
 
 
-@standing_app.command("resume")
+@standing_app.command("resume", cls=ArchiveCommand)
 def resume(
     archive: ArchiveArgument, name: Name, *, settings: SettingsOption = None, as_json: JsonOption = False
 ) -> None:
     """Evaluate a paused standing query again, from what has come meanwhile on."""
     with _open_standing(archive, settings) as standing:
+        name = _find_query(standing, name)
         standing.resume(name)
         _show_outcome(lambda: standing.show(name), f"{name} runs again", as_json=as_json)
 
 
-@standing_app.command("mute")
+@standing_app.command("mute", cls=ArchiveCommand)
 def mute(
     archive: ArchiveArgument,
     name: Name,
@@ -172,29 +208,32 @@ def mute(
     elif span is not None:
         until_ns = time.time_ns() + parse_duration(span)
     with _open_standing(archive, settings) as standing:
+        name = _find_query(standing, name)
         standing.mute(name, until_ns)
         text = f"{name} tells again" if until_ns is None else f"{name} is muted until {format_instant(until_ns)}"
         _show_outcome(lambda: standing.show(name), text, as_json=as_json)
 
 
-@standing_app.command("test")
+@standing_app.command("test", cls=ArchiveCommand)
 def send_test(
     archive: ArchiveArgument, name: Name, *, settings: SettingsOption = None, as_json: JsonOption = False
 ) -> None:
     """Send an alert that says that it is a test, the way that others go; a running server sends it."""
     with _open_standing(archive, settings) as standing:
+        name = _find_query(standing, name)
         alert = standing.test(name)
         to = [str(target) for target in standing.store.entry(name).definition.to]
     text = f"test alert {alert.number} of {name} is on its way to {', '.join(to)}; a running server sends it"
     _show_outcome(lambda: {"number": alert.number, "to": to}, text, as_json=as_json)
 
 
-@standing_app.command("remove")
+@standing_app.command("remove", cls=ArchiveCommand)
 def remove(
     archive: ArchiveArgument, name: Name, *, settings: SettingsOption = None, as_json: JsonOption = False
 ) -> None:
     """Forget a standing query; its results and alerts stay."""
     with _open_standing(archive, settings) as standing:
+        name = _find_query(standing, name)
         query = standing.show(name)
         standing.remove(name)
     _show_outcome(lambda: query, f"{name} stands no more; its results and alerts stay", as_json=as_json)

@@ -28,11 +28,14 @@ RESERVED: Final = ("alerts", "statistics")
 LONGEST_NS: Final = 36_525 * DAY_NS
 """Longest validity and window: a hundred years [ns]."""
 
+LONGEST_TITLE: Final = 200
+"""Longest title [characters]."""
+
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _ADDRESS: Final = re.compile(r"[^@\s,;<>]{1,64}@[A-Za-z0-9.-]{1,255}")
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 _DEFAULTS: Final = Settings()
-_KEYS: Final = ("name", "query", "class", "weight", "validity", "window", "condition", "to")
+_KEYS: Final = ("name", "title", "query", "class", "weight", "validity", "window", "condition", "to")
 
 
 class Conflict(InvalidQuery):
@@ -67,6 +70,8 @@ class Definition:
     condition: Condition | None = None
     """What raises an alert; None: no alerts."""
     to: tuple[DeliveryTarget, ...] = (DeliveryTarget("events"),)
+    title: str = ""
+    """Title for display; empty: the name."""
 
     def to_json(self) -> dict[str, Any]:
         """Convert to the document that `definition_from_json` reads."""
@@ -74,6 +79,8 @@ class Definition:
             "name": self.name, "class": self.kind, "weight": self.weight, "validity": format_duration(self.validity_ns),
             "query": dict(self.query), "to": [str(target) for target in self.to],
         }  # fmt: skip
+        if self.title:
+            document["title"] = self.title
         if self.window_ns is not None:
             document["window"] = format_duration(self.window_ns)
         if self.condition is not None:
@@ -92,10 +99,10 @@ def definition_from_json(document: object, settings: Settings | None = _DEFAULTS
     Parameters
     ----------
     document
-        Required keys: "name" and "query". Optional keys: "class" (alert, user, archive; default alert with a condition,
-        else user), "weight" (default: that of the class), "validity" ("10min"), "window" ("1h": the query covers the
-        last hour, which ends with the newest slice), "condition", and "to": a list of "events", "archive",
-        "email:ADDRESS", "webhook:URL".
+        Required keys: "name" and "query". Optional keys: "title" (for display), "class" (alert, user, archive; default
+        alert with a condition, else user), "weight" (default: that of the class), "validity" ("10min"), "window" ("1h":
+        the query covers the last hour, which ends with the newest slice), "condition", and "to": a list of "events",
+        "archive", "email:ADDRESS", "webhook:URL".
     settings
         Allowed alert recipients; None: trust the document, as it was validated when it was created.
 
@@ -112,6 +119,9 @@ def definition_from_json(document: object, settings: Settings | None = _DEFAULTS
             f"digit; got {name!r}"
         )
     label = f"standing query {name!r}"
+    title = given.get("title", "")
+    if not isinstance(title, str) or len(title) > LONGEST_TITLE or not title.isprintable():
+        raise InvalidQuery(f"the title of {label} needs a line of at most {LONGEST_TITLE} letters; got {title!r}")
     query = given["query"]
     if not isinstance(query, Mapping):
         raise InvalidQuery(f"{label} needs 'query', a query as a JSON object; got {type(query).__name__}")
@@ -136,6 +146,7 @@ def definition_from_json(document: object, settings: Settings | None = _DEFAULTS
         window_ns=None if window is None else _parse_duration(window, f"the window of {label}"),
         condition=condition,
         to=_parse_targets(given.get("to", ["events"]), label),
+        title=title,
     )
     # A definition from the catalogue is trusted: stricter settings must not make it unreadable.
     if settings is not None:

@@ -9,16 +9,18 @@ import typer
 
 from hypergrid.archive.disk.lock import is_free
 from hypergrid.archive.state_backup import ACCESS_MARKER
+from hypergrid.cli.archive_argument import ArchiveArgument, ArchiveCommand
 from hypergrid.cli.console import show_json, show_message, show_table
-from hypergrid.cli.options import ArchivePlace, ArchivePlaceOption, JsonOption, choose_archive
+from hypergrid.cli.options import JsonOption
 from hypergrid.core.errors import ArchiveConflict, HyperGridError, InvalidQuery, NotFound
+from hypergrid.core.names import find_name, make_slug
 from hypergrid.core.settings import Settings, read_settings
 from hypergrid.core.times import SECOND_NS, format_instant, parse_duration, parse_instant
 from hypergrid.query import open_archive
 from queries.jobs.admission import Limits
 from queries.standing.service import standing_folder
 from queries.web.auth.access import AUDIT_FILE, LOOPBACK, Access, Audit, CallerLimits, Rules
-from queries.web.auth.keys import FILE, FOLDER, LIMITS, SCOPES, Key, KeyStore, Scope
+from queries.web.auth.keys import FILE, FOLDER, KEY_NAME, LIMITS, SCOPES, Key, KeyStore, Scope
 
 keys_app = typer.Typer(help="Access keys of `hypergrid serve`: made once, kept as a hash.", no_args_is_help=True)
 
@@ -106,19 +108,18 @@ def _origin(text: str) -> str:
     return text
 
 
-def _store(archive: Path | None, option: Path | None, settings: Path | None) -> tuple[KeyStore, Audit]:
-    folder, given = choose_archive(archive, option), read_settings(settings)
+def _store(archive: Path, settings: Path | None) -> tuple[KeyStore, Audit]:
+    given = read_settings(settings)
     # Fail here if the folder is not an archive: keys made there would be useless.
-    open_archive(folder)
-    return KeyStore(state_folder(folder, given) / FILE), audit_of(folder, given)
+    open_archive(archive)
+    return KeyStore(state_folder(archive, given) / FILE), audit_of(archive, given)
 
 
-@keys_app.command("create")
+@keys_app.command("create", cls=ArchiveCommand)
 def create(
+    archive: ArchiveArgument,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is, or what for.")],
-    archive: ArchivePlace = None,
     *,
-    option: ArchivePlaceOption = None,
     scope: Annotated[
         str,
         typer.Option(
@@ -140,7 +141,9 @@ def create(
     if scope not in SCOPES:
         raise NotFound.among(kind="scope", given=scope, existing=SCOPES)
     chosen: Scope = next(candidate for candidate in get_args(Scope) if candidate == scope)
-    store, audit = _store(archive, option, settings)
+    store, audit = _store(archive, settings)
+    if not KEY_NAME.fullmatch(name):
+        name = make_slug(name) or name
     now_ns = time.time_ns() // SECOND_NS * SECOND_NS
     key, text = store.create(
         name, chosen, now_ns=now_ns, expires_ns=_parse_end(expires, now_ns), limits=dict(map(_parse_limit, limit or []))
@@ -154,16 +157,15 @@ def create(
     print(text)
 
 
-@keys_app.command("list")
+@keys_app.command("list", cls=ArchiveCommand)
 def listing(
-    archive: ArchivePlace = None,
+    archive: ArchiveArgument,
     *,
-    option: ArchivePlaceOption = None,
     settings: SettingsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the access keys, without what opens."""
-    store, _ = _store(archive, option, settings)
+    store, _ = _store(archive, settings)
     rows = [_describe_key(key, time.time_ns()) for key in store.keys()]
     for row in store.list_damaged():
         show_message(f"warning: {row} in {store.path} is damaged, and opens nothing; make a new key for whoever had it")
@@ -175,44 +177,41 @@ def listing(
     show_table("Access keys", columns, [tuple(str(row[name] or "") for name in columns) for row in shown])
 
 
-@keys_app.command("revoke")
+@keys_app.command("revoke", cls=ArchiveCommand)
 def revoke(
+    archive: ArchiveArgument,
     name_or_id: Annotated[str, typer.Argument(metavar="KEY", help="Name or id of the key.")],
-    archive: ArchivePlace = None,
     *,
-    option: ArchivePlaceOption = None,
     settings: SettingsOption = None,
 ) -> None:
     """Have an access key open nothing any more, from the next request on."""
-    store, audit = _store(archive, option, settings)
+    store, audit = _store(archive, settings)
     now_ns = time.time_ns() // SECOND_NS * SECOND_NS
-    key = store.revoke(name_or_id, now_ns=now_ns)
+    key = store.revoke(find_name(name_or_id, dict.fromkeys((key.name for key in store.keys()), "")), now_ns=now_ns)
     audit.note(now_ns=now_ns, label="command line", what="keys revoke", about=f"{key.name} ({key.id})")
     show_message(f"key {key.name!r} ({key.id}) opens nothing any more")
 
 
-@keys_app.command("off")
+@keys_app.command("off", cls=ArchiveCommand)
 def off(
-    archive: ArchivePlace = None,
+    archive: ArchiveArgument,
     *,
-    option: ArchivePlaceOption = None,
     settings: SettingsOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Remove the keys for good.")] = False,
 ) -> None:
     """Turn access control off: remove all keys, and let everybody on this machine do everything."""
     from queries.standing.service import LOCK  # noqa: PLC0415 - the other commands need no standing queries
 
-    store, audit = _store(archive, option, settings)
-    folder = choose_archive(archive, option)
+    store, audit = _store(archive, settings)
     if not yes:
         raise InvalidQuery(
             f"keys off removes all access keys ({store.path}) for good, and lets everybody on this machine do "
             "everything; add --yes to do so"
         )
-    if not is_free(standing_folder(folder, read_settings(settings)) / LOCK):
-        raise ArchiveConflict(f"a server of {folder} is running; stop it before access control is turned off")
+    if not is_free(standing_folder(archive, read_settings(settings)) / LOCK):
+        raise ArchiveConflict(f"a server of {archive} is running; stop it before access control is turned off")
     # Keys in the archive also count if the server's state is elsewhere.
-    was_on = [key_store.remove() for key_store in (store, KeyStore(folder / FOLDER / FILE))]
+    was_on = [key_store.remove() for key_store in (store, KeyStore(archive / FOLDER / FILE))]
     if not any(was_on):
         show_message("access control is off already: there are no keys")
         return

@@ -23,7 +23,7 @@ from hypergrid.perspective.spec.query_spec import CELL_KEYS, DIMENSIONS, GRID_KE
 from queries.jobs.job_history import POST_AGAIN, JobRecord
 from queries.jobs.records import Event, Job, Outline, SurfaceLayout, SurfacePicture, check_frame
 from queries.standing.conditions import KINDS
-from queries.standing.definition import CHANNELS, WEIGHTS
+from queries.standing.definition import CHANNELS, LONGEST_TITLE, WEIGHTS
 from queries.web.auth.scopes import API, find_rule
 from queries.web.responses.problems import MEDIA_TYPE, problem_of, strip_paths
 
@@ -286,6 +286,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
     "StandingQuery": _object(
         {
             "name": {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,62}$"},
+            "title": {"type": "string", "maxLength": LONGEST_TITLE},
             "query": _ref("Query"),
             "class": {"enum": sorted(WEIGHTS)},
             "weight": {"type": "number", "exclusiveMinimum": 0},

@@ -231,7 +231,7 @@ def check_keys(host: str, access: Access | None) -> None:
     if access is None or not access.required or all(key.state(access.clock()) != "valid" for key in keys):
         raise CannotListen(
             f"serving on {host} needs access keys, and there is none that opens anything; make one with 'hypergrid "
-            f"keys create NAME', or use --host {DEFAULT_HOST}, and a tunnel (ssh -L) from another machine"
+            f"keys create ARCHIVE NAME', or use --host {DEFAULT_HOST}, and a tunnel (ssh -L) from another machine"
         )
 
 

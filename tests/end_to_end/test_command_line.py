@@ -119,7 +119,7 @@ def test_bad_queries_are_refused_before_running(
 
 def test_a_folder_that_is_no_archive_is_refused_untouched(root: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
-    for words in (["stations", "--archive", tmp_path], ["ingest", root / "station_data/sample", "--archive", tmp_path]):
+    for words in (["stations", tmp_path], ["ingest", tmp_path, root / "station_data/sample"]):
         done = hypergrid(*words)
         assert done.returncode == 2, done.stderr
         assert "is no archive" in " ".join(done.stderr.split())

@@ -63,7 +63,7 @@ def test_wrong_use_is_told(day: Path, tmp_path: Path) -> None:
         ((day, "--variable", "air"), "series of stations in 20221231.nc"),
         ((day, "--variable", "ta", "--picture", tmp_path / "best.jpg"), "ends in .png"),
         ((day, "--variable", "ta", "--within", "7.3", "50.7", "3.4", "53.45"), "west below east"),
-        ((tmp_path / "query.json",), "--archive"),
+        ((tmp_path / "query.json",), "needs ARCHIVE"),
     ):
         status, out, err = run("compare-methods", *words)
         assert status == 2
@@ -102,5 +102,7 @@ def test_problems_are_footnotes_that_several_methods_share(small: Path) -> None:
     assert status == 0, err
     footnotes = [line for line in out.splitlines() if re.match(r"\d+: ", line)]
     assert sum("no variogram can be fitted" in line for line in footnotes) == 1
-    table = [line for line in out.splitlines() if line.startswith("│")]
+    lines = out.splitlines()
+    below = next(number for number, line in enumerate(lines) if line.startswith("───")) + 1
+    table = [line for line in lines[below:] if line.startswith(" ")]
     assert len(table) == len(json.loads(run("compare-methods", small, "--variable", "ta", *without, "--json")[1]))

@@ -10,12 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 import xarray as xr
 
 import hypergrid as hg
+from hypergrid.cli.main import app, load_command
 from hypergrid.core.times import parse_instant
 from hypergrid.layers.raster_reader import read_raster
 from station_data.terrain import write_terrain
+from tests.end_to_end.conftest import ROOT
 from tests.end_to_end.in_process import Done, hypergrid
 
 
@@ -64,6 +67,63 @@ def test_commands_of_the_command_line_work(
         assert done.returncode == 0, f"{command}\n{done.stderr}"
     with xr.open_dataset(tmp_path / "build/q1.nc") as answered:
         assert bool(answered["value"].notnull().all())
+
+
+FOLDERS = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in ROOT.rglob("README.md")
+    if not {".venv", "build", "tests"} & set(path.relative_to(ROOT).parts)
+)
+PLACEHOLDERS = {"ARCHIVE": "archive", "DIR": "archive", "NAME": "alice", "TARGET": "backup", "BACKUP": "backup"}
+LONG_RUNNING = {"bench", "demo", "reprocess", "serve", "stream"}
+
+
+def mentions(readme: Path) -> list[list[str]]:
+    """Return the command lines in the text of a README, word by word, without what stands in square brackets."""
+    lines = re.findall(r"`hypergrid ([^`]+)`", readme.read_text())
+    return [re.sub(r"\[[^\]]*\]", "", line).split() for line in lines]
+
+
+@pytest.mark.parametrize("readme", FOLDERS)
+def test_commands_and_options_that_a_readme_names_exist(readme: str) -> None:
+    root = typer.main.get_command(app)
+    for words in mentions(ROOT / readme):
+        command, *others = root, *words
+        while others and not others[0].startswith("-") and hasattr(command, "commands") and others[0] != "…":
+            command, others = command.commands[others[0]], others[1:]
+            command = load_command(words[0]) if command.name == words[0] else command
+        known = {option for param in command.params for option in param.opts}
+        assert {word for word in others if re.match(r"--?[a-z]", word)} <= known | {
+            "--install-completion", "--archive",
+        }, words  # fmt: skip
+
+
+def test_commands_of_the_folders_work_as_printed(
+    root: Path, five_days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "station_data").symlink_to(root / "station_data")
+    (tmp_path / "build/demo").mkdir(parents=True)
+    (tmp_path / "build/demo/archive").symlink_to(five_days / "build/demo/archive")
+    shutil.copytree(five_days / "build/demo/archive", tmp_path / "archive")
+    write_terrain(tmp_path / "dem.tif")
+    monkeypatch.chdir(tmp_path)
+    run = []
+    for readme in FOLDERS:
+        for words in mentions(root / readme):
+            filled = [PLACEHOLDERS.get(word, word) for word in words]
+            whole = all(
+                (tmp_path / word).exists() for word in filled if re.search(r"[./]", word) and word != "best.png"
+            )
+            if words[0] in LONG_RUNNING or not whole or any(re.search("[A-Z…]", word) for word in filled):
+                continue
+            if len(words) > 1 + (words[0] in ("keys", "standing", "layers")) or words[0] == "functions":
+                if words[0] == "restore":
+                    shutil.rmtree("archive")
+                done = hypergrid(*filled)
+                if not done.stderr.startswith("Usage"):  # a name and an option alone, such as `hypergrid check --deep`
+                    assert done.returncode == 0, f"{filled}\n{done.stderr}"
+                    run.append(" ".join(words[:2]))
+    assert {"functions quantile", "layers add", "restore ARCHIVE", "quality ARCHIVE", "keys create"} <= set(run)
 
 
 def test_links_and_pictures_exist(root: Path) -> None:

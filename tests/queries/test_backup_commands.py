@@ -59,7 +59,7 @@ def test_state_travels_only_where_it_is_asked_for(place: Path, tmp_path: Path) -
     status, _, told = run("backup", place, tmp_path / "backup")
     assert (status, "not in it, as state beside the data: server, standing" in told) == (0, True)
     assert not any((tmp_path / "backup").rglob("*.sqlite"))
-    status, _, told = run("restore", tmp_path / "backup", tmp_path / "bare")
+    status, _, told = run("restore", tmp_path / "bare", tmp_path / "backup")
     assert (status, "keys, jobs and standing queries are made anew" in told) == (0, True)
     # But for whether access needs keys: it does, and there are none.
     assert "access control stays on, so make new ones: 'hypergrid keys create'" in told
@@ -72,14 +72,14 @@ def test_an_archive_without_keys_is_restored_without_access_control(place: Path,
     with keys_of(place) as store:
         store.remove()
     assert run("backup", place, tmp_path / "backup")[0] == 0
-    assert run("restore", tmp_path / "backup", tmp_path / "bare")[0] == 0
+    assert run("restore", tmp_path / "bare", tmp_path / "backup")[0] == 0
     assert not (tmp_path / "bare" / "server").exists()
 
 
 def test_a_backup_of_a_server_whose_keys_were_lost_is_restored_closed(place: Path, tmp_path: Path) -> None:
     (place / "server" / "keys.sqlite").unlink()
     assert run("backup", place, tmp_path / "backup", "--with-server")[0] == 0
-    status, _, told = run("restore", tmp_path / "backup", tmp_path / "restored")
+    status, _, told = run("restore", tmp_path / "restored", tmp_path / "backup")
     assert (status, "keys: none came with the backup; access control stays on" in told) == (0, True)
     with keys_of(tmp_path / "restored") as store, pytest.raises(KeysDamaged, match="it is missing"):
         _ = store.exist
@@ -120,7 +120,7 @@ def test_no_key_of_a_backup_opens_anything_after_it_is_restored(
         texts = [store.create(name, "admin", now_ns=NOW_NS)[1] for name in ("kept", "revoked-later")]
         assert run("backup", place, tmp_path / "backup", "--with-server")[0] == 0
         store.revoke("revoked-later", now_ns=NOW_NS)
-    status, _, told = run("restore", tmp_path / "backup", tmp_path / "restored")
+    status, _, told = run("restore", tmp_path / "restored", tmp_path / "backup")
     assert status == 0
     made = json.loads((tmp_path / "backup" / MARKER).read_text())["state"]["made"]
     assert "keys: 7 revoked; access control stays on, so make new ones" in told

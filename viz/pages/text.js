@@ -28,7 +28,7 @@ export const T = {
     connection: { ok: "Connected", gone: "No answer from the server; trying again", login: "Login needed" },
     noData: "The archive has no readings yet.",
     noDataAdvice: "Read station files into it, then look again:",
-    noDataCommand: "hypergrid ingest PATHS… --archive DIR",
+    noDataCommand: "hypergrid ingest ARCHIVE PATHS",
     lookAgain: "Look again",
     notShown: "This is shown to those who watch over the server and its network.",
     notShownAdvice: (scope) => `Log in with a key of scope ${scope} or above.`,

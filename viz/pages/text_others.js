@@ -9,7 +9,7 @@ export const OTHERS = {
     states: { reporting: "reporting", late: "late", dead: "dead", unknown: "not known" },
     summary: (counts, time) => `${counts.map(([count, state]) => `${count} ${state}`).join(", ")}; the newest reading of the network is of ${time}.`,
     none: "The archive has no stations.",
-    noneAdvice: "Read station files into it: hypergrid ingest PATHS… --archive DIR",
+    noneAdvice: "Read station files into it: hypergrid ingest ARCHIVE PATHS",
     caption: "Stations, those in trouble first. Silence counts from the newest reading of the network to a station's last value: rows without values are silence; the learned interval is how long a station is silent at most, as a rule.",
     columns: ["Station", "Name", "State", "Last value", "Silent for", "Learned interval", "Values in 2 days", "Without a value", "Suspect or fail"],
     look: (station) => `Show the readings of station ${station}`,

@@ -99,7 +99,7 @@ class Layers(Mapping[str, Layer]):
 
 def make_unknown_layer(name: object, existing: Mapping[str, Any]) -> NotFound:
     not_found = NotFound.among("layer", name, existing)
-    return NotFound(f"{not_found}; add one with 'hypergrid layers add FILE --archive DIR --name {name}'")
+    return NotFound(f"{not_found}; add one with 'hypergrid layers add ARCHIVE FILE --name {name}'")
 
 
 def read_entries(root: zarr.Group) -> dict[str, LayerEntry]:

@@ -82,14 +82,14 @@ def read_identity(path: Path) -> Identity:
     marker = path / MARKER
     if not path.exists():
         raise NotAnArchive(
-            f"{path} does not exist; an archive was needed; create one with 'hypergrid ingest … --archive {path}'"
+            f"{path} does not exist; an archive was needed; create one with 'hypergrid ingest {path} PATHS'"
         )
     try:
         content = read_checked(marker, by_hand=True)
     except OSError as error:
         if (path / BACKUP).is_file():
             raise NotAnArchive(
-                f"{path} is a backup; an archive was needed; make one of it: hypergrid restore {path} ARCHIVE"
+                f"{path} is a backup; an archive was needed; make one of it: hypergrid restore ARCHIVE {path}"
             ) from error
         raise NotAnArchive(
             f"{path} is no archive: {MARKER} is missing or unreadable; nothing was touched; give an archive's folder"

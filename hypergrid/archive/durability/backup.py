@@ -233,7 +233,7 @@ def restore(
         if not damaged:
             raise DamagedArchive(
                 f"{what}; nothing was restored; back up once more, or, where the archive is gone, restore what is "
-                f"there: hypergrid restore {source} {folder} --damaged"
+                f"there: hypergrid restore {folder} {source} --damaged"
             )
         notes.append(f"{what}, and was restored as it is")
 

@@ -266,7 +266,7 @@ def mend_root(root: Root, archive: Archive, done: list[Repair]) -> bool:
     for name in read_entries(root.group):
         if not _layer_is_whole(root, name):
             remove_layer(root.group, name)
-            what = f"cannot be read, and was taken away; add it again: hypergrid layers add FILE --name {name}"
+            what = f"cannot be read, and was taken away; add it again: hypergrid layers add ARCHIVE FILE --name {name}"
             done.append(Repair(f"layer {name}", what, lost=True))
     return len(done) > before
 

@@ -177,7 +177,7 @@ def format_deployment(chosen: SelectedReadings, *, file: str, format_name: str) 
     """Format the deployment file of a table: network, variables, stations and columns."""
     archive = chosen.archive
     parts = [
-        f"# How to read {file} back: hypergrid ingest {file} --archive DIR --deployment THIS",
+        f"# How to read {file} back: hypergrid ingest ARCHIVE {file} --deployment THIS",
         _format_table("network", {"name": archive.name, "slice_s": archive.slice_s}),
         "# The flags are those of the archive.",
         _format_table("quality", {"run": False, "zone_guard": False}),

@@ -52,7 +52,7 @@ LIMITS: Final[Mapping[str, str]] = {
 }
 """Limits that a key may override, with descriptions."""
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
+KEY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
 _FORM: Final = re.compile(r"hg_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _SCHEMA: Final = Schema(
     (
@@ -215,7 +215,7 @@ class KeyStore:
         InvalidQuery, NotFound
             The name or a limit is invalid, a valid key has the name, or the expiry is past; unknown scope.
         """
-        if not _NAME.fullmatch(name):
+        if not KEY_NAME.fullmatch(name):
             raise InvalidQuery(f"the name of a key needs 1 to 63 letters, digits, '.', '_', '@' or '-'; got {name!r}")
         if scope not in SCOPES:
             raise NotFound.among(kind="scope", given=scope, existing=SCOPES)

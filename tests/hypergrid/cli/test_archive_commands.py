@@ -58,7 +58,7 @@ def test_snapshots_are_listed_in_either_way_of_naming_the_archive(archive: Archi
     assert run("snapshots", "--archive", archive.path, "--json")[1] == out
     assert "batch 2" in run("snapshots", archive.path)[1]
     status, _, told = run("snapshots")
-    assert (status, "needs ARCHIVE" in told) == (2, True)
+    assert (status, "Missing argument 'ARCHIVE'" in told) == (2, True)
 
 
 @pytest.mark.parametrize("how", [[], ["--exact"]])
@@ -127,7 +127,7 @@ def test_a_backup_is_restored(archive: Archive, tmp_path: Path) -> None:
     status, out, _ = run("backup", archive.path, tmp_path / "backup", "--json")
     assert (status, json.loads(out)["snapshot"]) == (0, archive.snapshot)
     assert "were there" in run("backup", archive.path, tmp_path / "backup")[2]
-    status, _, told = run("restore", tmp_path / "backup", tmp_path / "restored")
+    status, _, told = run("restore", tmp_path / "restored", tmp_path / "backup")
     assert (status, f"at snapshot {archive.snapshot}" in told) == (0, True)
     assert len(Archive.open(tmp_path / "restored").read(AIR)) == len(archive.read(AIR))
     status, _, told = run("backup", archive.path, archive.path)

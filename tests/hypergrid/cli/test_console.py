@@ -82,3 +82,34 @@ def test_what_a_terminal_would_obey_is_shown_and_not_sent(capsys: pytest.Capture
 def test_letters_of_all_languages_stay_as_they_are() -> None:
     text = "Zürich, 東京, القاهرة, Ελλάδα, 5 °C, m³\tand\nso on"
     assert escape_invisible(text) == text
+
+
+ROWS = [("frost", 10, "Night frost in the upper valley, where the orchards stand"), ("heat", 2, "Heat [of the day]")]
+
+
+def _shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int) -> list[str]:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    show_table("Alerts", ("name", "weight", "what"), ROWS)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert max(map(len, lines)) <= columns
+    return lines
+
+
+def test_a_table_is_as_wide_as_it_needs_and_the_terminal_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = _shown(capsys, monkeypatch, 100)
+    assert [line.split() for line in wide[1:2]] == [["name", "weight", "what"]]
+    assert wide[3].endswith("Night frost in the upper valley, where the orchards stand")
+    # Text gives way first, and no word is broken.
+    narrow = _shown(capsys, monkeypatch, 50)
+    assert narrow[3].split()[:3] == ["frost", "10", "Night"]
+    assert len(narrow) == len(wide) + 2
+
+
+def test_a_table_without_space_is_a_paragraph_a_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _shown(capsys, monkeypatch, 22)[:4] == ["Alerts", "frost", "  weight: 10", "  what: Night frost in"]
+    show_table("", ("name", "height"), [("a", math.nan), ("b" * 30, 1.0)])
+    assert "nan" not in capsys.readouterr().out

@@ -3,9 +3,10 @@ import sys
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from hypergrid.cli import commands
-from hypergrid.cli.main import COMMANDS, load_command
+from hypergrid.cli.main import COMMANDS, PANELS, app, load_command
 
 
 def test_the_table_of_commands_is_that_of_the_commands() -> None:
@@ -15,6 +16,31 @@ def test_the_table_of_commands_is_that_of_the_commands() -> None:
 
 def test_a_command_is_loaded_when_it_is_given() -> None:
     assert {option.name for option in load_command("explain").params} >= {"file", "archive"}
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("hypergrid re", {"rejects", "reprocess", "restore"}),
+        ("hypergrid standing m", {"mute"}),
+        ("hypergrid query --a", {"--again", "--allowed-bytes"}),
+    ],
+)
+def test_a_shell_completes_commands_and_options(words: str, offered: set[str]) -> None:
+    told = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1), "_HYPERGRID_COMPLETE": "complete_bash"}
+    answer = CliRunner().invoke(app, [], env=told, prog_name="hypergrid")
+    assert set(answer.output.split()) == offered
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_help_fits_the_terminal_and_follows_the_order_of_use(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Read by Typer once, when it is imported.
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", columns)
+    lines = CliRunner().invoke(app, ["--help"], prog_name="hypergrid").output.splitlines()
+    assert max(map(len, lines)) == columns
+    at = [next(n for n, line in enumerate(lines) if line.startswith(f"│ {name} ")) for name in COMMANDS]
+    assert at == sorted(at)
+    assert [name for name in PANELS if not any(line.startswith(f"╭─ {name} ") for line in lines)] == []
 
 
 @pytest.mark.parametrize("arguments", [["--help"], []])

@@ -261,14 +261,14 @@ def test_the_command(
         told = capsys.readouterr()
         return ended.value.code, told.out, told.err
 
-    code, out, _ = run("--remap", folder, "--deployment", new, "--json")
+    code, out, _ = run(folder, "--remap", "--deployment", new, "--json")
     assert code in (0, None)
     assert json.loads(out)["replaced"] == 2 * ROWS
-    code, out, err = run("--remap", folder)
+    code, out, err = run(folder, "--remap")
     assert code in (0, None)
     assert "2 raw files" in out
     assert "nothing was committed" in err
-    for wrong, said in ((("--remap", folder, stations), "leave PATHS"), ((), "ingest needs PATHS")):
+    for wrong, said in (((folder, stations, "--remap"), "leave PATHS"), ((), "needs ARCHIVE and PATHS")):
         code, _, err = run(*wrong)
         assert code == 2
         assert said in err

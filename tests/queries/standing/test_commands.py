@@ -22,6 +22,7 @@ from tests.queries.standing.live import START_NS, STATIONS, Live
 
 AIR = {"variable": "air_temperature", "steps": []}
 HOT = {"name": "hot", "query": AIR, "condition": {"kind": "threshold", "above": 20, "clear": 18}}
+NOT_SERVED = "no server runs them now: nothing is evaluated or told until 'hypergrid serve {}' does"
 COMMANDS = ("add", "list", "show", "pause", "resume", "mute", "test", "remove", "secret")
 
 
@@ -65,7 +66,8 @@ def test_the_secret_of_webhooks_is_shown_and_stays(live: Live) -> None:
 
 def test_a_standing_query_is_made_listed_and_shown(live: Live, written: Callable[..., Path]) -> None:
     status, out, said = run("standing", "add", live.folder, written(HOT))
-    assert (status, out, said) == (0, "", "hot stands: class alert, weight 10, to events")
+    assert (status, out) == (0, "")
+    assert said == f"hot stands: class alert, weight 10, to events {NOT_SERVED.format(live.folder)}"
     # A query alone takes its name from the command line; so does one that has another.
     assert done("add", live.folder, written(AIR), "--name", "calm")["class"] == "user"
     assert done("add", live.folder, written({**HOT, "weight": 4}), "--name", "hotter")["weight"] == 4
@@ -75,9 +77,27 @@ def test_a_standing_query_is_made_listed_and_shown(live: Live, written: Callable
     ]  # fmt: skip
     status, out, _ = run("standing", "list", live.folder)
     assert status == 0
-    assert [[cell.strip() for cell in line.split("│")[1:9]] for line in out.splitlines() if "hotter" in line] == [
-        ["hotter", "alert", "4", "air_temperature", "threshold", "events", "running", "0"]
+    assert [re.split(r"\s{2,}", line.strip()) for line in out.splitlines() if "hotter" in line] == [
+        ["hotter", "alert", "4", "air_temperature", "threshold", "events", "waits for a server", "0"]
     ]
+
+
+def test_a_title_makes_the_name_and_means_the_query(live: Live, written: Callable[..., Path]) -> None:
+    made = done("add", live.folder, written(AIR), "--name", "Air in the Vallée")
+    assert (made["name"], made["title"]) == ("air-in-the-vallee", "Air in the Vallée")
+    assert "Air in the Vallée" in run("standing", "list", live.folder)[1]
+    assert done("pause", live.folder, "AIR in the vallee")["paused"]
+    assert done("remove", live.folder, "air-in-the-vallee")["name"] == "air-in-the-vallee"
+    status, _, said = run("standing", "list", live.folder)
+    assert (status, f"'hypergrid standing add {live.folder} FILE' makes one" in said) == (0, True)
+
+
+def test_the_list_says_whether_a_server_runs_them(live: Live, hot: Path, make_standing: Callable[..., Any]) -> None:
+    _, out, said = run("standing", "list", hot)
+    assert ("waits for a server" in out, said) == (True, NOT_SERVED.format(hot))
+    make_standing().start()
+    _, out, said = run("standing", "list", hot)
+    assert ("running" in out, said) == (True, "")
     shown = done("show", live.folder, "hot")
     assert (shown["condition"], shown["alerts"], shown["undelivered"]) == (HOT["condition"], [], [])
     status, out, _ = run("standing", "show", live.folder, "hot")

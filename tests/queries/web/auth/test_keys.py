@@ -212,7 +212,7 @@ def test_access_control_is_turned_off_on_purpose_alone(archive: hg.OpenArchive, 
     path = place / "server" / "keys.sqlite"
 
     def run(*words: str) -> tuple[int, str]:
-        done = CliRunner().invoke(command_line, ["keys", *words, str(place)])
+        done = CliRunner().invoke(command_line, ["keys", words[0], str(place), *words[1:]])
         return done.exit_code, str(done.exception or "") + done.stderr
 
     assert run("create", "alice")[0] == 0
