@@ -155,7 +155,8 @@ def _name_method(choice: Choice) -> str:
 
 
 def _list_parameters(choice: Choice, operator: Interpolate) -> dict[str, Any]:
-    params: dict[str, Any] = {"variogram": choice.variogram, "coincident": operator.arguments["coincident"]}
+    variogram = choice.find_variogram(operator.arguments)
+    params: dict[str, Any] = {"variogram": variogram, "coincident": operator.arguments["coincident"]}
     if choice.drift.covariates:
         params["drift"] = list(choice.drift.covariates)
     if choice.drift.degree:
