@@ -6,7 +6,7 @@ Only matplotlib's object interface is used: without global state, the threads of
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import xarray as xr
@@ -82,10 +82,10 @@ class Canvas:
     def figure(self) -> Figure | SubFigure:
         return self.axes.figure
 
-    def add_legend(self, corner: str) -> None:
+    def add_legend(self, corner: Literal["outside upper right", "outside right upper"]) -> None:
         """Add a legend beside the axes, so that it never covers what is drawn."""
         if self.is_own:
-            self.figure.legend(loc=f"outside {corner}", fontsize=7, frameon=False)
+            self.figure.legend(loc=corner, fontsize=7, frameon=False)
         else:
             self.axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=7, frameon=False)
 
@@ -123,7 +123,7 @@ def plot(dataset: xr.Dataset, *, ax: Axes, **options: Any) -> Axes: ...  # noqa:
 def plot(dataset: xr.Dataset, *, ax: None = None, **options: Any) -> Picture: ...  # noqa: ANN401 - the same
 
 
-def plot(  # noqa: PLR0913 - what is drawn, of which cells, and how it looks
+def plot(  # type: ignore[misc]  # noqa: PLR0913 - what is drawn, of which cells, and how it looks
     dataset: xr.Dataset,
     *,
     variable: str = "value",
@@ -176,10 +176,12 @@ def plot(  # noqa: PLR0913 - what is drawn, of which cells, and how it looks
     if not 0 <= level < count_levels(shown):
         raise InvalidQuery(f"level {level} does not exist; the result has {count_levels(shown)}, counted from 0")
     picture: Picture | None = None
-    if ax is None:
+    if ax is not None:
+        axes = ax
+    else:
         layout = ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97))
         picture = Picture(figsize=_figure_size(shown), dpi=120, layout=layout)
-    axes = ax if picture is None else picture.add_subplot()
+        axes = picture.add_subplot()
     drawn = shown.isel({along: slice(number, number + 1)}) if draw is _map else shown
     where = ""
     if draw is _map and is_map(shown) and "z" in shown.dims:
@@ -361,7 +363,7 @@ def _draw_stations(canvas: Canvas, x: np.ndarray[Any, Any], y: np.ndarray[Any, A
             mark.name, (mark.x, mark.y), (3, 3), textcoords="offset points", fontsize=6, path_effects=HALO
         )
     # Outside the map, because stations can be in any corner.
-    canvas.add_legend("upper right")
+    canvas.add_legend("outside upper right")
 
 
 @KINDS.register("day_by_hour")
@@ -402,7 +404,7 @@ def _lines(canvas: Canvas, dataset: xr.Dataset) -> str:
         look["marker"] = marker if len(values) < 3 else None
         axes.plot(dataset[along].to_numpy(), values[:, column], linewidth=0.9, label=label, **look)
     if is_named:
-        canvas.add_legend("right upper")
+        canvas.add_legend("outside right upper")
     axes.set_ylabel(_label(dataset))
     axes.grid(visible=True, alpha=0.3)
     if along == "time":

@@ -116,7 +116,7 @@ def _make_table(base: Base, axis: SeriesAxis, readings: Readings) -> pd.DataFram
     codes = np.array([labels.index(name) for name in names], np.int32)
     x, y = ("lon", "lat") if axis.system == "lonlat" else ("x", "y")
     columns: dict[str, Any] = {
-        "station": pd.Categorical.from_codes(codes[index], categories=labels),
+        "station": pd.Categorical.from_codes(codes[index], categories=pd.Index(labels)),  # type: ignore[arg-type]
         "time": pd.DatetimeIndex(readings.time_ns.astype("datetime64[ns]"), tz="UTC"),
         "value": readings.value,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, InvalidUnit, TooLarge
 from hypergrid.core.lazy_libraries import pd, xr
@@ -120,7 +121,7 @@ def _check_rows(table: pd.DataFrame) -> None:
             )
 
 
-def _refuse_repeated(table: pd.DataFrame, cells: np.ndarray[tuple[int], np.dtype[np.intp]]) -> None:
+def _refuse_repeated(table: pd.DataFrame, cells: NDArray[np.intp]) -> None:
     repeated = np.flatnonzero(pd.Series(cells).duplicated())
     if len(repeated):
         row = table.iloc[repeated[0]]
@@ -131,7 +132,7 @@ def _refuse_repeated(table: pd.DataFrame, cells: np.ndarray[tuple[int], np.dtype
         )
 
 
-def _read_numbers(table: pd.DataFrame, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _read_numbers(table: pd.DataFrame, name: str) -> NDArray[np.float64]:
     numbers = pd.to_numeric(table[name], errors="coerce")
     wrong = np.flatnonzero(numbers.isna() & table[name].notna())
     # pandas counts instants as nanoseconds.
@@ -145,9 +146,7 @@ def _read_numbers(table: pd.DataFrame, name: str) -> np.ndarray[tuple[int], np.d
     return numbers.to_numpy(np.float64, na_value=np.nan)
 
 
-def _find_places(
-    table: pd.DataFrame, name: str, labels: np.ndarray[tuple[int], np.dtype[np.intp]], count: int
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _find_places(table: pd.DataFrame, name: str, labels: NDArray[np.intp], count: int) -> NDArray[np.float64]:
     """Return the one coordinate of each station, NaN where no row has it, shape (stations,)."""
     grouped = pd.Series(_read_numbers(table, name)).groupby(labels)
     low, high = (getattr(grouped, end)().reindex(range(count)).to_numpy(np.float64) for end in ("min", "max"))
@@ -158,4 +157,4 @@ def _find_places(
             f"hg.base needs one position of each station; {name} of station {station} runs from "
             f"{low[moved[0]]:.10g} to {high[moved[0]]:.10g}; give a station that moved two names"
         )
-    return low
+    return np.asarray(low, np.float64)

@@ -23,7 +23,7 @@ def format_query(kind: str, question: QuerySpec) -> str:
         The query.
     """
     document = question.to_json()
-    base = {name: document[name] for name in ("select", "accept_flags", "as_of") if name in document}
+    base: dict[str, Any] = {name: document[name] for name in ("select", "accept_flags", "as_of") if name in document}
     readings = _format_values({"accept_flags": list(ACCEPTED_BY_DEFAULT), **base})
     rows = [{"": 0, "step": "readings", "name": question.variable, "of": "", "parameters": readings}]
     for number, step in enumerate(document["steps"], start=1):
@@ -42,7 +42,7 @@ def format_query(kind: str, question: QuerySpec) -> str:
                 "parameters": _format_values(given),
             }
         )
-    ends = {name: document[name] for name in ("clip", "variance") if name in document}
+    ends: dict[str, Any] = {name: document[name] for name in ("clip", "variance") if name in document}
     if ends:
         rows.append({"": "", "step": "surface", "name": "", "of": _format_values(ends), "parameters": ""})
     details = [f"snapshot {question.snapshot}"] if question.snapshot else []
