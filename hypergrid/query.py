@@ -158,8 +158,8 @@ class Query(Fluent):
         if second_opinion is not None:
             cells = check_cells(second_opinion)
             resolved = self.resolve()
-            dataset = resolved.compute(strategy=strategy, allowed_bytes=allowed_bytes, progress=progress, reuse=reuse)
-            return ask_second_opinion(resolved.surface(), dataset, cells=cells).note_in(dataset)
+            plain = resolved.compute(strategy=strategy, allowed_bytes=allowed_bytes, progress=progress, reuse=reuse)
+            return ask_second_opinion(resolved.surface(), plain, cells=cells).note_in(plain)
         if not reuse:
             return self._compute_surface(strategy, allowed_bytes, progress)
         # Equal tokens are not enough: a result also contains the query as it was written.

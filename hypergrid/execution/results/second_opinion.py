@@ -376,9 +376,11 @@ class PeerKriging:
                 # PyKrige needs two stations; the weight of a single one is 1.
                 result[slices] = values[np.ix_(slices, present)] if len(present) else np.nan
                 continue
-            neighbours = min(field.selection.neighbours, len(present)) if isinstance(field, LocalField) else None
-            if neighbours is not None and neighbours < len(present):
-                self._note_ties(field, present, targets, places, neighbours)
+            neighbours = None
+            if isinstance(field, LocalField):
+                neighbours = min(field.selection.neighbours, len(present))
+                if neighbours < len(present):
+                    self._note_ties(field, present, targets, places, neighbours)
             points, options = _list_options(field, targets, stations, neighbours)
             for number in slices.tolist():
                 give_way()
