@@ -192,10 +192,13 @@ def _parse_across(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     kept = np.repeat(lines.is_sound[:, None], len(stations), axis=1)
     for at, name in enumerate(stations):
         kept[:, at] &= ~lines.refused.get(name, np.zeros(len(kept), bool))
-    row, at = np.nonzero(kept)
-    names, code = compact_codes(stations, at.astype(np.int32))
+    row, column = np.nonzero(kept)
+    names, code = compact_codes(stations, column.astype(np.int32))
     # A line is a row for each station, and a cell is a row.
-    bad = sorted((replace(row, rows=row.rows * len(stations) or 1) for row in lines.bad), key=lambda row: row.line)
+    bad = sorted(
+        (replace(bad_row, rows=bad_row.rows * len(stations) or 1) for bad_row in lines.bad),
+        key=lambda bad_row: bad_row.line,
+    )
     return Parsed(
         names, code, time_ns[row], {VALUE: values[kept]}, tuple(bad), lines.count, (form.across,),
         np.zeros(len(row), np.int32), line=lines.number[row],

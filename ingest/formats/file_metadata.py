@@ -352,8 +352,8 @@ def time_columns_among(names: Sequence[str]) -> tuple[str, ...]:
     if date and clock_name:
         return (date, clock_name)
     # In Italian, "data" is a date; in English, it is anything.
-    if "data" in by_normal_name and (clock := by_normal_name.get("ora") or by_normal_name.get("orario")):
-        return (by_normal_name["data"], clock)
+    if "data" in by_normal_name and (italian_clock := by_normal_name.get("ora") or by_normal_name.get("orario")):
+        return (by_normal_name["data"], italian_clock)
     # A column named "time" is preferred to other names.
     exact = next((name for name in names if name.lower() == "time"), "")
     found_name = exact or next((name for name in names if normalise_name(name) in TIME), "")

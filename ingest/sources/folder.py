@@ -116,7 +116,7 @@ def _members_of(stream: IO[bytes], name: str, size_bytes: int, packed_bytes: int
     mark = stream.read(4)
     stream.seek(0)
     if _is_tar(name):
-        with tarfile.open(fileobj=_Limited(stream, packed_bytes)) as packed:  # type: ignore[arg-type]
+        with tarfile.open(fileobj=_Limited(stream, packed_bytes)) as packed:
             numbered = enumerate(islice(packed, MEMBERS_MOST + 1))
             entries = [(index, info.name, min(info.size, size_bytes)) for index, info in numbered if info.isfile()]
     elif mark.startswith(_GZIP):
@@ -222,7 +222,7 @@ def _open_within(stream: IO[bytes], name: str, member: Member, packed_bytes: int
 def _open_one(stream: IO[bytes], name: str, member: Member, packed_bytes: int) -> Iterator[IO[bytes]]:
     """Open a member of an open compressed file."""
     if _is_tar(name):
-        with tarfile.open(fileobj=_Limited(stream, packed_bytes)) as packed:  # type: ignore[arg-type]
+        with tarfile.open(fileobj=_Limited(stream, packed_bytes)) as packed:
             info = next((info for index, info in enumerate(packed) if index == member.index), None)
             inner = packed.extractfile(info) if info is not None else None
             if inner is None:
@@ -267,13 +267,13 @@ def open_member(path: Path, member: Member | None) -> Iterator[IO[bytes]]:
             yield stream
     else:
         with _translate_errors(), ExitStack() as stack:
-            stream = stack.enter_context(path.open("rb"))
+            source: IO[bytes] = stack.enter_context(path.open("rb"))
             name, outer = path.name, member
             while outer.inner is not None:
-                stream = stack.enter_context(_open_within(stream, name, outer, path.stat().st_size))  # type: ignore[assignment]
+                source = stack.enter_context(_open_within(source, name, outer, path.stat().st_size))
                 # The name of a member holds those of its own members.
                 name, outer = outer.packed_name, outer.inner
-            yield stack.enter_context(_open_one(stream, name, outer, path.stat().st_size))
+            yield stack.enter_context(_open_one(source, name, outer, path.stat().st_size))
 
 
 def unpack_member(path: Path, member: Member, folder: Path) -> Path:
