@@ -438,7 +438,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "queries/web/edr/test_odd_words.py": ("test_edr_never_breaks",),
         "queries/web/edr/test_serving.py": (
             "test_answers_take_no_place_among_results_that_are_kept",
-            "test_the_judges_of_cf_and_acdd_find_no_error",
+            "test_the_judge_of_cf_finds_no_error",
         ),
         "queries/web/auth/test_access.py": (
             "test_every_route_by_every_caller",

@@ -45,6 +45,11 @@ def stream(
 
     SIGHUP, of a terminal that is closed, ends it as well, unless it is ignored (nohup).
     """
+    if not as_json:
+        followed = (
+            " and ".join(str(source) for source in (watch, mqtt) if source is not None) or "what was received before"
+        )
+        show_message(f"{archive}: following {followed}; Spark starts first, which takes some ten seconds")
     from ingest.streaming_service import StreamOptions  # noqa: PLC0415 - Spark is heavy
     from ingest.streaming_service import stream as run  # noqa: PLC0415
 
