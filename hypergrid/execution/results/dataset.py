@@ -117,10 +117,15 @@ def make_attributes(surface: Perspective, correlation: str) -> dict[str, dict[st
     """Return the attributes of all possible result variables by name; `correlation` as in `Outcome`."""
     return {
         "value": dict(_value_attributes(surface)),
-        "count": {"long_name": _count_name(surface), "units": "1"},
-        "count_possible": {"long_name": "how many there could have been", "units": "1"},
-        "variance": dict(variance_attributes(surface, correlation)),
-        "variance_low": dict(variance_attributes(surface, _OPTIMISTIC)),
+        "count": {
+            "long_name": _count_name(surface),
+            "standard_name": "number_of_observations",
+            "units": "1",
+            **_AUXILIARY,
+        },
+        "count_possible": {"long_name": "how many there could have been", "units": "1", **_AUXILIARY},
+        "variance": {**variance_attributes(surface, correlation), **_QUALITY},
+        "variance_low": {**variance_attributes(surface, _OPTIMISTIC), **_QUALITY},
         "extrapolated": {
             "long_name": "whether a cell lies outside the range of elevation of the stations",
             "flag_values": np.array([0, 1], dtype=np.int8),
@@ -129,15 +134,24 @@ def make_attributes(surface: Perspective, correlation: str) -> dict[str, dict[st
     }
 
 
+_AUXILIARY = {"coverage_content_type": "auxiliaryInformation"}
+_QUALITY = {"coverage_content_type": "qualityInformation"}
+"""Kinds of variables, of ISO 19115-1."""
 _OPTIMISTIC = "not known: the optimistic end; variance is the other"
 
 
 _SPACE_ATTRIBUTES = {
-    "lon": {"standard_name": "longitude", "units": "degrees_east", "axis": "X"},
-    "lat": {"standard_name": "latitude", "units": "degrees_north", "axis": "Y"},
+    "lon": {"standard_name": "longitude", "long_name": "longitude", "units": "degrees_east", "axis": "X"},
+    "lat": {"standard_name": "latitude", "long_name": "latitude", "units": "degrees_north", "axis": "Y"},
     "x": {"standard_name": "projection_x_coordinate", "units": "m", "axis": "X"},
     "y": {"standard_name": "projection_y_coordinate", "units": "m", "axis": "Y"},
-    "z": {"standard_name": "altitude", "units": "m", "axis": "Z", "positive": "up"},
+    "z": {
+        "standard_name": "altitude",
+        "long_name": "height above sea level",
+        "units": "m",
+        "axis": "Z",
+        "positive": "up",
+    },
 }
 
 
@@ -226,7 +240,10 @@ def _space_coords(space: Space) -> dict[str, Any]:
 
 
 def _value_attributes(surface: Perspective) -> dict[str, Any]:
-    attributes: dict[str, Any] = {"units": to_cf(surface.unit), **value_names(surface)}
+    kind = "modelResult" if surface.is_interpolated else "physicalMeasurement"
+    attributes: dict[str, Any] = {
+        "units": to_cf(surface.unit), **value_names(surface), "coverage_content_type": kind,
+    }  # fmt: skip
     value_steps = _list_value_steps(surface)
     aggregates = [item for item in value_steps if isinstance(item.operator, Aggregate)]
     others = [_describe_aggregate(item) for item in aggregates if not item.aggregate.row.cell_method]
@@ -320,12 +337,39 @@ def _count_name(surface: Perspective) -> str:
     return "readings or source cells used"
 
 
+_STATISTICS = {"mean": "Mean", "max": "Maximum", "min": "Minimum", "sum": "Sum"}
+"""Words of aggregates in titles; others have a name of their own, or none."""
+
+
+def make_title(surface: Perspective) -> str:
+    """Describe a surface in words: statistic, quantity, time, and the interpolation with its stations."""
+    steps = _list_value_steps(surface)
+    over_time = [item.aggregate for item in steps if isinstance(item.operator, Aggregate)]
+    over_time = [operator for operator in over_time if "time" in operator.dimensions]
+    words = value_names(surface)["long_name"]
+    statistic = _STATISTICS.get(over_time[-1].function, "") if over_time else ""
+    if statistic and not (over_time[-1].row.long_name or words.lower().startswith(statistic.lower())):
+        words = f"{statistic} {words[:1].lower()}{words[1:]}"
+    time = surface.topology.time
+    # Cells over all instants of an array end one nanosecond after the last instant.
+    start, stop = (format_instant(edge - edge % 1_000).removesuffix("T00:00Z") for edge in (time.origin, time.stop))
+    maps = [item for item in steps if isinstance(item.operator, Interpolate)]
+    made = (
+        f"{item.operator.describe().partition('(')[0].removeprefix('interpolate ').replace('_', ' ')} of "
+        f"{len({series.station for series in item.source.stations.series})} stations"
+        for item in maps
+    )
+    return ", ".join([words, f"{start} to {stop}", *dict.fromkeys(made)])
+
+
 def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, token: str) -> dict[str, str]:
     """Return the attributes of a result: its description, and everything needed to reproduce it."""
     bases = surface.bases
     attributes = {
-        "Conventions": "CF-1.11",
-        "title": f"{question.variable}: {' > '.join(step.name for step in question.steps) or 'readings'}",
+        "Conventions": "CF-1.11, ACDD-1.3",
+        "title": make_title(surface),
+        "summary": f"{question.variable}: {' > '.join(step.name for step in question.steps) or 'readings'}",
+        "keywords": ", ".join(dict.fromkeys([question.variable, *value_names(surface).values()])),
         "source": "HyperGrid " + VERSION,
         "hypergrid_version": VERSION,
         "hypergrid_libraries": f"numpy {np.__version__}, scipy {scipy.__version__}",
@@ -512,7 +556,7 @@ def time_coords(axis: TimeAxis) -> dict[str, Any]:
     1.11, section 7.4); a cell without blocks has bounds of zero length.
     """
     if isinstance(axis, Instants) or are_instants(axis):
-        attributes = {"standard_name": "time", "axis": "T"}
+        attributes = {"standard_name": "time", "long_name": "time (UTC)", "axis": "T"}
         return {"time": xr.Variable("time", axis.corners.view("datetime64[ns]"), attributes, _time_unit(axis.corners))}
     if isinstance(axis, Periodic):
         return _climatology_coords(axis)

@@ -47,4 +47,11 @@ def coarsen(query: Mapping[str, Any]) -> dict[str, Any]:
     number, unit = re.fullmatch(r"([\d.]+)(\D*)", str(grid["step"])).groups()  # type: ignore[union-attr]
     step = f"{float(number) * factor:g}{unit}" if unit else float(number) * factor
     wider = {**grid, "step": step, "shape": [count // factor for count in grid["shape"]]}
-    return {**query, "variance": True, "steps": [*before, {**interpolate, "grid": wider}]}
+    return ask_intervals({**query, "steps": [*before, {**interpolate, "grid": wider}]})
+
+
+def ask_intervals(query: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a query with the variance of the field itself, which is what the truth is of, without readings' noise."""
+    *before, interpolate = query["steps"]
+    params = {**interpolate.get("params", {}), "variance_of": "noise-free"}
+    return {**query, "variance": True, "steps": [*before, {**interpolate, "params": params}]}

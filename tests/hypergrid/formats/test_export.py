@@ -52,7 +52,7 @@ def test_netcdf_is_read_back_equal_with_bounds_and_attributes(
     assert found.attrs == dataset.attrs
     assert found["value"].attrs == dataset["value"].attrs
     assert found["value"].attrs["units"] == "degC"
-    assert found.attrs["Conventions"] == "CF-1.11"
+    assert found.attrs["Conventions"] == "CF-1.11, ACDD-1.3"
     if kind != "instants" and kind != "plane":
         bounds = found["time_bounds"].to_numpy()
         assert (bounds[:, 0] == found["time"].to_numpy()).all()
