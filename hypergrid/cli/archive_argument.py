@@ -27,6 +27,11 @@ def is_archive(path: str | Path) -> bool:
     return (Path(path) / MARKER).is_file()
 
 
+def _has_files(path: str) -> bool:
+    place = Path(path)
+    return place.is_file() or (place.is_dir() and any(place.iterdir()))
+
+
 class ArchiveCommand(TyperCommand):
     """Command whose first argument is the archive; `--archive DIR` anywhere stands for it.
 
@@ -53,6 +58,17 @@ class ArchiveCommand(TyperCommand):
             raise InvalidQuery(
                 f"'{name}' needs the folder of an archive as its first argument; got the file {first}: '{name} ARCHIVE "
                 f"{first}'"
+            )
+        if (
+            elsewhere is not None
+            and line.option is None
+            and not is_bounded
+            and first is not None
+            and not _has_files(first)
+        ):
+            raise InvalidQuery(
+                f"'{name}' would use the archive {elsewhere}, which {VARIABLE} names, and {first} is no file or folder "
+                f"with files; give {OPTION} DIR to say which archive is meant"
             )
         return line.rest if elsewhere is None else [elsewhere, *line.rest]
 

@@ -3,6 +3,7 @@
 `station_data/deployments` has an example of every key.
 """
 
+import json
 import math
 import re
 import tomllib
@@ -604,6 +605,35 @@ def read_versions(folder: Path) -> list[DeploymentVersion]:
     return versions
 
 
+def _inline_stations(text: str, described: Deployment, path: Path) -> str:
+    """Return the text of a deployment with the stations of its table in it: records are read by it for years."""
+    content = tomllib.loads(text)
+    if "stations" not in content.get("network", {}):
+        return text
+    own = {str(station["id"]) for station in content.get("station", ())}
+    blocks = []
+    for station in described.stations:
+        if station.id in own:
+            continue
+        place = station.position
+        numbers = (("lon", place.lon), ("lat", place.lat), ("elevation_m", place.elevation_m))
+        known = [f"{key} = {value!r}" for key, value in numbers if value is not None and not math.isnan(value)]
+        names = [
+            f"{key} = {json.dumps(value, ensure_ascii=False)}"
+            for key, value in (("id", station.id), ("name", station.name))
+        ]
+        blocks.append("\n".join(["[[station]]", *names, *known]))
+    lines = re.sub(r"(?m)^[ \t]*stations[ \t]*=.*$", "", text, count=1).rstrip("\n")
+    inlined = "\n\n".join([lines, *blocks]) + "\n"
+    kept = _parse_text(inlined, path.resolve()).stations
+    # As text, as an unknown elevation is not equal to itself.
+    if sorted(map(repr, kept)) != sorted(map(repr, described.stations)):
+        raise InvalidDeployment(
+            f"{path.name}: write 'stations' of [network] as a line of its own, so that it can be kept"
+        )
+    return inlined
+
+
 def deploy(folder: Path, path: Path, *, first: int, check: Callable[[Deployment], None] = lambda _: None) -> bool:
     """Use a deployment file from record `first` on; return whether it is a new one.
 
@@ -621,6 +651,7 @@ def deploy(folder: Path, path: Path, *, first: int, check: Callable[[Deployment]
     """
     described, text = load_with_text(path)
     check(described)
+    text = _inline_stations(text, described, path)
     before = read_versions(folder)
     # An unchanged file needs no new version.
     if before and before[-1].text == text:

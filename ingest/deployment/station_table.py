@@ -59,6 +59,10 @@ def read_station_table(path: Path) -> tuple[Station, ...]:
             f"{path.name} needs a column for the station and columns for longitude and latitude, such as "
             f"id,lon,lat,elevation; its first line has {', '.join(header)[:120]!r}"
         )
+    if "elevation" in columns and _FEET.search(header[columns["elevation"]]):
+        raise InvalidDeployment(
+            f"{path.name}: {header[columns['elevation']]!r} is not in metres; convert the elevations, and rename it"
+        )
     west = _west_of(header)
     for line, cells in rows:
         if not any(cell.strip() for cell in cells):
@@ -79,12 +83,18 @@ def read_station_table(path: Path) -> tuple[Station, ...]:
 def is_station_table(path: Path) -> bool:
     """Return whether a file is text with the header of a table of stations."""
     try:
-        header, _ = _read_rows(path, _HEAD_BYTES)
+        header, rows = _read_rows(path, _HEAD_BYTES)
     except InvalidDeployment:
         return False
-    return _roles(header) is not None and not time_columns_among(header)
+    columns = _roles(header)
+    if columns is None or time_columns_among(header):
+        return False
+    # A table of readings names a station again and again.
+    named = [cells[columns["id"]] for _, cells in rows if columns["id"] < len(cells)]
+    return len(set(named)) == len(named)
 
 
+_FEET: Final = re.compile(r"\b(ft|feet|foot|fuss)\b", re.IGNORECASE)
 _HEAD_BYTES: Final = 1 << 16
 """Bytes in which a header is looked for."""
 
@@ -165,6 +175,8 @@ def _station(path: Path, line: int, cells: Mapping[str, str], west: float | None
 def _parse_number(text: str, where: str, role: str) -> float:
     if text.strip().lower() in _EMPTY:
         return math.nan
+    if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+", text):
+        raise InvalidDeployment(f"{where}: {role} {text!r} may be thousands or decimals; write it without a comma")
     try:
         return float(text.replace(",", ".").replace("−", "-").replace(" ", ""))
     except ValueError as error:

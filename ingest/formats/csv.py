@@ -29,7 +29,7 @@ from ingest.formats.base import (
     TextForm,
     Unreadable,
 )
-from ingest.formats.compass import compass_words
+from ingest.formats.compass import compass_words, is_direction
 from ingest.formats.csv_lines import (
     LABEL,
     Lines,
@@ -72,7 +72,9 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     present = [name for name in dialect.header if name not in special]
     if form.across:
         return _layout_across(dialect, options, present)
-    compass = {} if form.long else {name: words for name in present if (words := compass_words(dialect.cells(name)))}
+    # Words of one letter stand for much else in columns of another name.
+    placed = [name for name in present if not form.long and is_direction(name)]
+    compass = {name: words for name in placed if (words := compass_words(dialect.cells(name)))}
     if form.long:
         # Known only as far as the deployment lists the names in rows; the value column is not a variable.
         wanted: tuple[str, ...] = options.columns or ()
@@ -100,12 +102,11 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
 
 def _layout_across(head: Dialect, options: ReadOptions, present: list[str]) -> Layout:
     """Return the layout of a table with a column per station."""
-    texts = _columns_of_text(head, options)
-    stations = tuple(name for name in present if name not in texts)
+    stations = tuple(present)
     resolved = replace(options, time_column=head.form.time_columns[0], text=head.form)
     note = f"each of {len(stations)} columns is a station"
     return Layout(
-        head.header, (head.form.across,), tuple(texts & set(present)), resolved, "", head.data_start, head.lines_before,
+        head.header, (head.form.across,), (), resolved, "", head.data_start, head.lines_before,
         long=True, detail=stations, notes=(*head.notes, note), zoned=_is_zoned(head), repeated=head.repeated,
     )  # fmt: skip
 

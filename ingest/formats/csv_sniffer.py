@@ -17,6 +17,7 @@ from ingest.formats.file_metadata import (
     LONG_VALUE,
     LONG_VARIABLE,
     STATION,
+    STATION_IN_ENGLISH,
     is_unit_cell,
     normalise_name,
     pattern_of,
@@ -40,6 +41,7 @@ DELIMITERS: Final = (",", ";", "\t", "|", BLANKS)
 HEADER_WITHIN: Final = 60
 """Number of lines that are searched for a header."""
 _DECIMAL_COMMA: Final = re.compile(r"^\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*$")
+_THOUSANDS: Final = re.compile(r"^\s*[+-]?\d{1,3}(,\d{3})+\s*$")
 _DECIMAL_POINT: Final = re.compile(r"^\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*$")
 _DAY: Final = re.compile(r"^\s*(\d{1,4}[-./]){2}\d{1,4}\s*$")
 _CLOCK_TEXT: Final = re.compile(r"^\s*\d{1,2}[:.h]\d{2}([:.]\d{2})?\s*$")
@@ -324,7 +326,9 @@ def _station_column(header: Sequence[str], options: ReadOptions, time_columns: S
     if options.station_column in header or options.text.station:
         return options.station_column
     taken = {*time_columns, *(options.columns or ())}
-    return next((n for n in header if normalise_name(n) in STATION and n not in taken), options.station_column)
+    # Where columns are declared, further words would change the stations of earlier readings.
+    known = STATION if options.columns is None else STATION_IN_ENGLISH
+    return next((n for n in header if normalise_name(n) in known and n not in taken), options.station_column)
 
 
 def _complete_dialect(head: Dialect, options: ReadOptions, notes: list[str]) -> Dialect:
@@ -338,6 +342,9 @@ def _complete_dialect(head: Dialect, options: ReadOptions, notes: list[str]) -> 
     others = [name for name in head.header if name not in form.time_columns]
     if decimal is None:
         cells = [cell for name in others for cell in head.cells(name)]
+        if form.delimiter == ",":
+            # Quoted cells such as "1,013" are thousands more often than decimals, and refused as bad numbers.
+            cells = [cell for cell in cells if not _THOUSANDS.match(cell)]
         commas, points = (sum(bool(p.match(cell)) for cell in cells) for p in (_DECIMAL_COMMA, _DECIMAL_POINT))
         decimal = "," if commas > points else "."
         notes += [f"decimal commas: {commas} of the first cells have one"] if decimal == "," else []
@@ -359,7 +366,15 @@ def _complete_dialect(head: Dialect, options: ReadOptions, notes: list[str]) -> 
 def _clock_beside(head: Dialect, options: ReadOptions) -> str:
     """Return the column with the time of day if the time column has days only; empty if there is none."""
     form = head.form
-    if options.text.time_columns or form.time_format or len(form.time_columns) != 1:
+    # The columns of a deployment are declared: there, the stamps of earlier readings must not change.
+    if options.columns is not None or options.text.time_columns or form.time_format or len(form.time_columns) != 1:
+        return ""
+    # With one row a day, the time of day beside it is that of a sunrise or an extreme.
+    days = [
+        tuple(row)
+        for row in zip(*map(head.cells, {*form.time_columns, head.station_column} & {*head.header}), strict=True)
+    ]
+    if len(set(days)) == len(days):
         return ""
 
     def agree(column: str, pattern: re.Pattern[str]) -> bool:

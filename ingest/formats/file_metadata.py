@@ -263,11 +263,13 @@ def zone_text(hours: float) -> str:
     return f"{'-' if hours < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
 
 
-STATION: Final = frozenset(
-    "station stationid stationname stationcode stationsid stationsname nomstation nomdelastation estacion stazione "
-    "nombreestacion nomestazione messstelle standort localita localidad codigo codestation stn stnid stid site "
-    "siteid sitename sitecode node nodeid mote "
-    "moteid device deviceid devid logger loggerid platform platformid gauge gaugeid wmo wmoid usaf".split()
+STATION_IN_ENGLISH: Final = frozenset(
+    "station stationid stationname stationcode stationsid stn stnid stid site siteid sitename sitecode node nodeid mote"
+    " moteid device deviceid devid logger loggerid platform platformid gauge gaugeid wmo wmoid usaf".split()
+)
+STATION: Final = STATION_IN_ENGLISH | frozenset(
+    "stationsname nomstation nomdelastation estacion stazione nombreestacion nomestazione messstelle standort localita "
+    "localidad codigo codestation".split()
 )
 TIME: Final = frozenset(
     "time timestamp datetime dateandtime datetimeutc timeutc utctime utc utcdatetime localtime datetimelocal timelocal "

@@ -116,7 +116,7 @@ def _members_of(stream: IO[bytes], name: str, size_bytes: int, packed_bytes: int
     mark = stream.read(4)
     stream.seek(0)
     if _is_tar(name):
-        with tarfile.open(fileobj=_Limited(stream, packed_bytes)) as packed:
+        with tarfile.open(fileobj=_Limited(stream, packed_bytes), mode="r:") as packed:
             numbered = enumerate(islice(packed, MEMBERS_MOST + 1))
             entries = [(index, info.name, min(info.size, size_bytes)) for index, info in numbered if info.isfile()]
     elif mark.startswith(_GZIP):
@@ -140,8 +140,15 @@ def _members_of(stream: IO[bytes], name: str, size_bytes: int, packed_bytes: int
         if not is_packed(inner_name) or depth == DEPTH_MOST or (mark.startswith(_GZIP) and not _is_tar(name)):
             members.append(member)
             continue
-        with _open_within(stream, name, member, packed_bytes) as inner_stream:
-            inner = _members_of(inner_stream, _base(inner_name), size, packed_bytes, depth=depth + 1)
+        try:
+            with _translate_errors(), _open_within(stream, name, member, packed_bytes) as inner_stream:
+                inner = _members_of(inner_stream, _base(inner_name), size, packed_bytes, depth=depth + 1)
+        except Unreadable:
+            # A file of its own, which is rejected with its reason; the others are read.
+            members.append(member)
+            continue
+        if len(members) + len(inner) > MEMBERS_MOST:
+            raise Unreadable(f"too many files in one packed file; at most {MEMBERS_MOST} are read")
         members += [
             replace(
                 member,
@@ -222,7 +229,7 @@ def _open_within(stream: IO[bytes], name: str, member: Member, packed_bytes: int
 def _open_one(stream: IO[bytes], name: str, member: Member, packed_bytes: int) -> Iterator[IO[bytes]]:
     """Open a member of an open compressed file."""
     if _is_tar(name):
-        with tarfile.open(fileobj=_Limited(stream, packed_bytes)) as packed:
+        with tarfile.open(fileobj=_Limited(stream, packed_bytes), mode="r:") as packed:
             info = next((info for index, info in enumerate(packed) if index == member.index), None)
             inner = packed.extractfile(info) if info is not None else None
             if inner is None:
