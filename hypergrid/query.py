@@ -84,11 +84,17 @@ class Query(Fluent):
     def plan(self, *, refining: bool = False) -> Plan:
         return make_plan(self.surface(), refining=refining)
 
-    def resolve(self) -> Self:
+    def resolve(self, *, is_followed: bool = False) -> Self:
         """Replace each `interpolate("auto")` by the method that the readings support, with the reason in `because`.
 
         `compute`, `refine`, `to_zarr` and `explain` do so themselves. A resolved query keeps its methods whatever is
         read later; one without readings, or with too few stations, stays automatic.
+
+        Parameters
+        ----------
+        is_followed
+            Whether it will be computed of later readings too: the order of its steps then stays as it is; otherwise a
+            mean over all time comes before the map if the same stations report in every slice.
 
         Raises
         ------
@@ -97,7 +103,13 @@ class Query(Fluent):
         """
         if not self.question.is_automatic:
             return self
-        return self._replace_question(resolve_automatic(self.question, self.lookup))
+        return self._replace_question(resolve_automatic(self.question, self.lookup, is_followed=is_followed))
+
+    def _resolve_within(self, allowed: int) -> Self:
+        """Resolve the query; refuse before anything is read if even the unresolved one takes too much memory."""
+        if self.question.is_automatic:
+            make_plan(self.surface(), allowed_bytes=allowed).check(allowed)
+        return self.resolve()
 
     def explain(
         self, *, strategy: StrategyOption = "auto", allowed_bytes: int | None = None, measured: bool = False
@@ -175,7 +187,7 @@ class Query(Fluent):
         self, strategy: StrategyOption, allowed_bytes: int | None, progress: Callable[[float], None] | None
     ) -> xr.Dataset:
         allowed = free_bytes() // 2 if allowed_bytes is None else allowed_bytes
-        resolved = self.resolve()
+        resolved = self._resolve_within(allowed)
         plan = make_plan(resolved.surface(), strategy=strategy, allowed_bytes=allowed)
         plan.check(allowed)
         last = None
@@ -324,7 +336,7 @@ class Query(Fluent):
         """
         walking = WalkSettings(fraction, walkers, seed)
         allowed = free_bytes() // 2 if allowed_bytes is None else allowed_bytes
-        resolved = self.resolve()
+        resolved = self._resolve_within(allowed)
         plan = make_plan(resolved.surface(), refining=True, allowed_bytes=allowed)
         plan.check(allowed)
         pictures = refine(plan, order=order, walking=walking)

@@ -80,7 +80,7 @@ class Growing:
                 "only a query of an archive can be followed; an array in memory does not grow: compute it"
             )
         self._allowed_bytes = allowed_bytes
-        self._query = query.resolve()
+        self._query = query.resolve(is_followed=True)
         self._node = clip_query(self._query)
         self._diagnostics: Outcome | None = None
         self._rows = _SurfaceRows(self._node.topology.space.count)

@@ -122,10 +122,10 @@ def unit_symbol(unit: str) -> str:
 
 
 def format_quantity(value: float, unit: str = "") -> str:
-    """Return a value with its unit for people, to three digits and never as a power: "-0.3 °C", "2,494 m"."""
+    """Return a value with its unit for people, to three digits or one decimal: "-0.3 °C", "1,013.2 hPa"."""
     if not math.isfinite(value):
         return f"{value}"
-    digits = 0 if value == 0 else min(max(2 - math.floor(math.log10(abs(value))), 0), 6)
+    digits = 0 if value == 0 else min(max(2 - math.floor(math.log10(abs(value))), 1), 12)
     number = f"{value:,.{digits}f}"
     number = number.rstrip("0").rstrip(".") if "." in number else number
     symbol = "" if unit in DIMENSIONLESS_TEXT else unit_symbol(unit)

@@ -314,7 +314,7 @@ def _format_period(dataset: xr.Dataset) -> str:
 
 
 def _format_source(dataset: xr.Dataset) -> str:
-    parts = [str(dataset.attrs.get("title", "")).partition(": ")[2], dataset.attrs.get("source", "")]
+    parts = [str(dataset.attrs.get("summary", "")).partition(": ")[2], dataset.attrs.get("source", "")]
     snapshot = dataset.attrs.get("hypergrid_snapshot", "")
     if snapshot and snapshot != "array":
         parts.append(f"snapshot {snapshot[:8]}")

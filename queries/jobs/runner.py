@@ -24,7 +24,7 @@ from hypergrid.core.times import SECOND_NS
 from hypergrid.core.tokens import token
 from hypergrid.execution import Part, Plan, explain, free_bytes, make_plan, split_notes
 from hypergrid.execution.planning.explain import projected_s
-from hypergrid.execution.results.second_opinion import SecondOpinion, ask_second_opinion, check_cells
+from hypergrid.execution.results.second_opinion import MAX_S, SecondOpinion, ask_second_opinion, check_cells
 from hypergrid.query import OpenArchive, Query
 from hypergrid.refinement import Refinement
 from queries.jobs.admission import Asker, Limits, TooManyQueries, current_asker
@@ -328,9 +328,10 @@ class Runner:
             As `result`; or the snapshot has expired, or `cells` is not such a number.
         """
         dataset, document = self.result(job_id), self.job(job_id).document
-        query = self._archive.latest().query(document)
+        query, seconds = self._archive.latest().query(document), current_asker().limits.seconds
+        allowed_s = MAX_S if seconds is None else min(MAX_S, seconds)
         with self.turn():
-            return ask_second_opinion(query.resolve().surface(), dataset, cells=cells)
+            return ask_second_opinion(query.resolve().surface(), dataset, cells=cells, allowed_s=allowed_s)
 
     def forget(self, job_id: str) -> None:
         """Cancel and forget a job, with its result unless another job shares it."""
@@ -510,8 +511,7 @@ class Runner:
                 on_refinement=lambda refinement: self._advance(run, refinement),
             )
             if run.second_opinion is not None:
-                surface = run.query.resolve().surface()
-                dataset = ask_second_opinion(surface, dataset, cells=run.second_opinion).note_in(dataset)
+                dataset = _add_opinion(run.query, dataset, run.second_opinion)
             spread = value_range(dataset)
         except Cancelled:
             with self._lock:
@@ -593,6 +593,16 @@ class Runner:
         if not run.followers:
             self._result_cache.drop(run.id)
             self._passing.drop(run.id)
+
+
+def _add_opinion(query: Query, dataset: xr.Dataset, cells: int) -> xr.Dataset:
+    """Add a second opinion to a result, which an opinion that fails must not cost."""
+    try:
+        return ask_second_opinion(query.resolve().surface(), dataset, cells=cells).note_in(dataset)
+    except Exception as error:
+        _LOG.exception("the second opinion of a query failed")
+        comment = f"no second opinion ({type(error).__name__})"
+        return dataset.assign_attrs(comment="; ".join(filter(None, [dataset.attrs.get("comment", ""), comment])))
 
 
 def _outline(variable: str, plan: Plan) -> Outline:

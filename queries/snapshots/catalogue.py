@@ -102,7 +102,8 @@ class Catalogue:
         """Load the saved queries that the newest snapshot can answer.
 
         Building them all takes half a second for thousands of stations, so that it is done again only if what they
-        depend on changes: the queries, stations, layers, variables, and the days that these have readings of.
+        depend on changes: the queries, stations, layers, variables, and the days that these have readings of. Those
+        with a clip in time or a snapshot of their own are looked at each time.
         """
         archive, saved = self.archive.latest(), self.saved_queries()
         extents = [(name, archive.store.extent(name)) for name in archive.variables]
@@ -110,8 +111,13 @@ class Catalogue:
         needs = (saved, archive.store.variables, archive.store.stations, archive.layers.entries, days)
         kept = self._answerable
         if kept is None or kept[0] != needs:
-            kept = self._answerable = needs, {name for name in saved if _can_answer(archive, saved[name])}
-        return {name: document for name, document in saved.items() if name in kept[1]}
+            steady = {name for name, document in saved.items() if not _is_of_its_time(document)}
+            kept = self._answerable = needs, {name for name in steady if _can_answer(archive, saved[name])}
+        return {
+            name: document
+            for name, document in saved.items()
+            if name in kept[1] or (_is_of_its_time(document) and _can_answer(archive, document))
+        }
 
     def suggest(self, variable: str | None) -> Suggestion:
         """Return a first query at the newest snapshot, cached; parameters and errors as of `suggest_document`."""
@@ -133,6 +139,12 @@ class Catalogue:
     def _read_saved(self) -> Iterator[tuple[str, Mapping[str, Any] | InvalidQuery]]:
         if self._saved is not None and self._saved.is_dir():
             yield from ((path.stem, _read(path)) for path in sorted(self._saved.glob("*.json")))
+
+
+def _is_of_its_time(document: Mapping[str, Any]) -> bool:
+    """Return whether a query names a time or a snapshot, so that later readings change whether it can be answered."""
+    clip = document.get("clip")
+    return document.get("snapshot") is not None or (isinstance(clip, Mapping) and "time" in clip)
 
 
 def _can_answer(archive: OpenArchive, document: Mapping[str, Any]) -> bool:

@@ -18,6 +18,8 @@ from hypergrid.core.times import (
     format_timestamp,
 )
 from hypergrid.core.units import format_quantity
+from hypergrid.perspective import question_from_json
+from hypergrid.perspective.sources.archive_source import find_named_stations
 from hypergrid.query import OpenArchive
 from hypergrid.topology import Grid, Space
 from queries.standing.conditions import (
@@ -125,7 +127,8 @@ def _evaluate_dead(
     before, store = entry.progress, archive.store
     variable = str(entry.definition.query["variable"])
     silence = LivenessState.from_json(before.memory, resolution_ns=round(store.slice_s * SECOND_NS) // 2)
-    select = dict(entry.definition.query.get("select", {})).get("station")
+    # Stations may be selected by their names.
+    select = dict(find_named_stations(store, question_from_json(entry.definition.query).select)).get("station")
     wanted = {select} if isinstance(select, str) else set(select or ())
     # First evaluation: learn from the past, but report only stations that are dead by now.
     if "stations" not in before.memory:

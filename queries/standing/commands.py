@@ -125,9 +125,8 @@ def listing(archive: ArchiveArgument, *, settings: SettingsOption = None, as_jso
 def _state(query: dict[str, Any], *, is_served: bool) -> str:
     if query["paused"]:
         return "paused"
-    if not is_served:
-        return "waits for a server"
-    return f"muted until {query['muted_until']}" if query["muted_until"] else "running"
+    state = "running" if is_served else "waits for a server"
+    return f"{state}, muted until {query['muted_until']}" if query["muted_until"] else state
 
 
 @standing_app.command("show", cls=ArchiveCommand)

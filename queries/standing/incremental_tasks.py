@@ -17,7 +17,6 @@ from hypergrid.archive import Archive, Change
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import DAY_NS, SECOND_NS, Window, format_duration, format_instant
 from hypergrid.core.tokens import token
-from hypergrid.core.units import format_quantity
 from hypergrid.execution import resolve_automatic
 from hypergrid.execution.planning.dependencies import Changes, affected_time_cells
 from hypergrid.perspective import Base, Perspective, question_from_json
@@ -313,7 +312,7 @@ def resolve_definition(definition: Definition, archive: OpenArchive) -> Definiti
         return definition
     followed = FollowedSurface(definition.query, definition.window_ns)
     question = question_from_json(followed.clip_document(newest_ns(archive.store, variable)))
-    resolved = resolve_automatic(question, SourceLookup(archive.store))
+    resolved = resolve_automatic(question, SourceLookup(archive.store), is_followed=True)
     if resolved == question:
         return definition
     return replace(definition, query={**definition.query, "steps": resolved.to_json()["steps"]})
@@ -399,12 +398,12 @@ def places_of(space: Space) -> tuple[str, ...]:
         return ("map",)
     if isinstance(space, Points):
         at = [f"point {number} ({x:.6f}, {y:.6f}" for number, (x, y) in enumerate(zip(space.x, space.y, strict=True))]
-        levels = [""] if space.z is None else [f", {format_quantity(centre, 'm')}" for centre in space.z.centres]
+        levels = [""] if space.z is None else [f", {centre:g} m" for centre in space.z.centres]
         return tuple(f"{point}{level})" for level in levels for point in at)
     if isinstance(space, ZoneCells):
         return tuple(space.zones.names)
     if isinstance(space, Bands):
-        return tuple(format_quantity(centre, "m") for centre in space.z.centres)
+        return tuple(f"{centre:g} m" for centre in space.z.centres)
     stations = [series.station for series in space.series]
     if len(set(stations)) == len(stations):
         return tuple(stations)

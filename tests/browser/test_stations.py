@@ -14,6 +14,7 @@ from hypergrid.archive import Archive
 from hypergrid.core.flags import FAIL, GOOD, SUSPECT
 from hypergrid.core.readings import Position, Station
 from hypergrid.core.times import parse_instant
+from hypergrid.core.units import unit_symbol
 from ingest.job import ingest
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
@@ -104,7 +105,7 @@ def test_readings_with_their_flags_by_mouse(opened: Page, archive: hg.OpenArchiv
     for flag, word in ((SUSPECT, "suspect"), (FAIL, "fail")):
         if (of.flag == flag).any():
             expect(counts).to_contain_text(word)
-    expect(opened.locator("#units")).to_contain_text(archive.variables[variable].unit)
+    expect(opened.locator("#units")).to_contain_text(unit_symbol(archive.variables[variable].unit))
     assert f"station={station}" in opened.url
 
 

@@ -42,8 +42,10 @@ def test_reference_queries_have_their_shapes(root: Path, five_days: Path, name: 
 @pytest.mark.parametrize("name", ["q1", "q2", "q3", "q4", "q5"])
 def test_pykrige_agrees_with_the_reference_queries(root: Path, five_days: Path, name: str) -> None:
     archive = hg.open(five_days / "build/demo/archive")
-    query = archive.query(json.loads((root / f"station_data/queries/{name}.json").read_text()))
-    dataset = query.compute(second_opinion=50)
+    document = json.loads((root / f"station_data/queries/{name}.json").read_text())
+    # The six days of Q3 are more than these five, and too few of them for a mean.
+    document["clip"]["time"][1] = min(document["clip"]["time"][1], "2007-10-04T00:00Z")
+    dataset = archive.query(document).compute(second_opinion=50)
     opinion = json.loads(dataset.attrs["hypergrid_second_opinion"])
     (compared,) = opinion["comparisons"]
     assert compared["subject"] == "", "of the surface"

@@ -204,7 +204,7 @@ def test_the_command_line_confirms_and_finds_what_was_changed(
 
 def test_the_command_line_is_used_wrongly(archive: OpenArchive, tmp_path: Path) -> None:
     status, _, error = command("query", "--archive", archive.path)
-    assert (status, "or --again RESULT" in error) == (2, True)
+    assert (status, "and --again RESULT" in error) == (2, True)
     status, _, error = command("query", "q.json", "--again", "out.nc", "--archive", archive.path)
     assert (status, "leave FILE and -o away" in error) == (2, True)
     status, _, error = command("query", "--again", tmp_path / "none.nc", "--archive", archive.path)

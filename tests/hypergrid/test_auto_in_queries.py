@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.errors import InvalidQuery, TooLarge
 from tests.bench.hypergrid_cases import Sizes, sample
 
 GRID = hg.grid(x=(0, 10_000), y=(0, 10_000), step=500.0)
@@ -180,3 +180,48 @@ def test_of_many_slices_a_sample_decides() -> None:
 
 def sill(step: dict[str, object]) -> float:
     return hg.variogram(**step["params"]["variogram"]).sill
+
+
+def days(*, slices: int = 96, silent_from: int | None = None) -> xr.DataArray:
+    """Readings whose western stations fall silent."""
+    array = readings(stations=12, slices=slices)
+    if silent_from is not None:
+        values = array.to_numpy().copy()
+        values[silent_from:, array["x"].to_numpy() < 5_000] = np.nan
+        array = array.copy(data=values)
+    return array
+
+
+def test_a_merged_climatology_is_judged_by_all_its_readings() -> None:
+    base = hg.base(days(silent_from=48))
+    normal = base.interpolate(grid=GRID).aggregate("mean", time="all", min_coverage=0)
+    both = base.interpolate(grid=GRID).merge("anomaly", normal).clip(time=("2024-01-01T00:00Z", "2024-01-02T00:00Z"))
+    [merged] = steps_of(both.resolve())[1]["with"]
+    assert [step["op"] for step in merged["steps"]] == ["interpolate", "aggregate"]
+    assert both.compute().sizes["time"] == 24
+
+
+def test_a_clip_that_holds_no_cell_of_a_climatology_is_no_obstacle() -> None:
+    base = hg.base(days())
+    daily = base.aggregate("mean", time="1day").interpolate(grid=GRID).aggregate("mean", time="all")
+    hourly = base.aggregate("mean", time="1h").interpolate(grid=GRID).merge("anomaly", daily)
+    assert hourly.clip(time=("2024-01-01T06:00Z", "2024-01-01T18:00Z")).compute().sizes["time"] == 12
+
+
+def test_a_sample_of_slices_moves_no_mean() -> None:
+    many = days(slices=1_500, silent_from=1_499)
+    query = hg.base(many).interpolate(grid=GRID).aggregate("mean", time="all")
+    assert [step["op"] for step in steps_of(query.resolve())] == ["interpolate", "aggregate"]
+
+
+def test_means_keep_their_place_where_variances_or_later_readings_are_wanted() -> None:
+    query = hg.base(readings()).interpolate(grid=GRID).aggregate("mean", time="all")
+    for kept in (query.with_variance().resolve(), query.resolve(is_followed=True)):
+        assert [step["op"] for step in steps_of(kept)] == ["interpolate", "aggregate"]
+    assert [step["op"] for step in steps_of(query.resolve())] == ["aggregate", "interpolate"]
+
+
+def test_what_is_too_large_is_refused_before_it_is_read() -> None:
+    query = hg.base(readings()).interpolate(grid=hg.grid(x=(0, 10_000), y=(0, 10_000), step=5.0))
+    with pytest.raises(TooLarge):
+        query.compute(allowed_bytes=1_000)

@@ -80,7 +80,8 @@ export function parameters(row, params, change, id) {
       if (!Object.keys(step.params).length) delete step.params;
     }, anew);
   const make = (one) => control(one, params?.[one.name], put(one.name), id);
-  const open = row.parameters.filter((one) => one.required || params?.[one.name] !== undefined);
+  // A variogram is fitted where none is given, but it is what decides a map by kriging.
+  const open = row.parameters.filter((one) => one.required || one.kind === "variogram" || params?.[one.name] !== undefined);
   const folded = row.parameters.filter((one) => !open.includes(one));
   return [
     ...open.map(make),

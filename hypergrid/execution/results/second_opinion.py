@@ -175,7 +175,9 @@ def check_cells(cells: object) -> int:
     return int(cells)
 
 
-def ask_second_opinion(surface: Surface, result: xr.Dataset, *, cells: int = 50, seed: int = 0) -> SecondOpinion:
+def ask_second_opinion(
+    surface: Surface, result: xr.Dataset, *, cells: int = 50, seed: int = 0, allowed_s: float = MAX_S
+) -> SecondOpinion:
     """Recompute random cells of a result by PyKrige, and compare.
 
     Parameters
@@ -188,6 +190,8 @@ def ask_second_opinion(surface: Surface, result: xr.Dataset, *, cells: int = 50,
         Number of cells, in space and time; all if the surface has fewer.
     seed
         Seed of the choice.
+    allowed_s
+        Projected time above which there is no opinion [s].
 
     Raises
     ------
@@ -207,13 +211,14 @@ def ask_second_opinion(surface: Surface, result: xr.Dataset, *, cells: int = 50,
         chosen = {dim: xr.DataArray(at, dims="pick") for dim, at in zip(array.dims, places, strict=True)}
         return array.isel(chosen).to_numpy().astype(np.float64)
 
-    return _form_opinion(last, hold, cells, seed)
+    return _form_opinion(last, hold, cells, seed, PeerKriging(allowed_s))
 
 
-def _form_opinion(last: Perspective, hold: Callable[[Numbers], Floats], cells: int, seed: int) -> SecondOpinion:
+def _form_opinion(
+    last: Perspective, hold: Callable[[Numbers], Floats], cells: int, seed: int, peer: PeerKriging
+) -> SecondOpinion:
     steps = [item for item in last.list_chain() if isinstance(item.operator, Interpolate)]
     comparisons, reasons = list[CellComparison](), list[str]()
-    peer = PeerKriging()
     if not steps:
         reasons.append("the query interpolates nothing in space")
     else:
@@ -285,7 +290,8 @@ def _compare(
 class PeerKriging:
     """Perspectives computed from PyKrige's estimates."""
 
-    def __init__(self) -> None:
+    def __init__(self, allowed_s: float) -> None:
+        self._allowed_s = allowed_s
         self.evaluator = Evaluator()
         """Computes the values at the stations."""
         self._solvers: dict[tuple[bytes, bytes, bool], Any] = {}
@@ -400,10 +406,13 @@ class PeerKriging:
         stations = field.system.stations.count
         window_s = WINDOW_S * targets.count if isinstance(field, LocalField) else CUBE_S * stations**3
         self._projected_s += slices * (SLICE_S + window_s)
-        if self._projected_s > MAX_S:
+        if field.system.drift.drift.count_coefficients() > 1:
+            # Its universal kriging solves a growing system of each station first.
+            self._projected_s += CUBE_S * stations**4 / 6.0
+        if self._projected_s > self._allowed_s:
             raise _Incomparable(
                 f"PyKrige solves each slice by itself, and {slices:,} slices of {stations:,} stations would take it "
-                f"more than {MAX_S:.0f} s: give fewer cells, or clip the query to a shorter time"
+                f"more than {self._allowed_s:.0f} s: give fewer cells, or clip the query to a shorter time"
             )
 
     def _note_ties(

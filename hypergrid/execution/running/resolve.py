@@ -3,11 +3,12 @@
 A resolved query is an ordinary one: its plan can commute a mean with kriging, its JSON computes the same surface again
 whatever a later version would choose, and a standing query keeps what it was made with.
 
-A mean over time is taken first if the set of reporting stations does not change: the map is then one of means, whose
+A mean over all time is taken first if the same stations report in every slice: the map is then one of means, whose
 variogram is fitted to means rather than to single slices with their noise.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from hypergrid.interpolation import AUTO, Stations
 from hypergrid.interpolation.methods.automatic import MOST_IN_ONE_SYSTEM, NEAREST, Choice, choose_drift
 from hypergrid.interpolation.methods.station_selection import treat_coincident
 from hypergrid.perspective import Interpolate, Perspective, QuerySpec, build
+from hypergrid.perspective.build.build import is_climatology
 from hypergrid.perspective.build.data_sources import SourceLookup
 from hypergrid.perspective.build.station_projection import place_stations
 from hypergrid.perspective.spec.query_spec import Step, freeze_items
@@ -28,12 +30,12 @@ from hypergrid.rewrite import rewrite
 Floats = NDArray[np.float64]
 
 MOST_SLICES: Final = 1_000
-"""Slices up to which all are evaluated; of more, `SAMPLED_SLICES` at even distances."""
+"""Slices up to which all are evaluated; of more, `SAMPLED_SLICES` at even distances, which show no gaps."""
 SAMPLED_SLICES: Final = 240
-AVERAGED_FIRST: Final = "the mean over time is taken first, as the same stations report throughout"
+AVERAGED_FIRST: Final = "the mean over time is taken first, as the same stations report in every slice"
 
 
-def resolve_automatic(question: QuerySpec, lookup: SourceLookup) -> QuerySpec:
+def resolve_automatic(question: QuerySpec, lookup: SourceLookup, *, is_followed: bool = False) -> QuerySpec:
     """Replace each automatic interpolation by the method chosen for the values at its stations.
 
     An interpolation stays automatic if there is nothing to choose from: no values yet, or too few stations.
@@ -44,6 +46,9 @@ def resolve_automatic(question: QuerySpec, lookup: SourceLookup) -> QuerySpec:
         The query; those merged into it are resolved within its clip in time.
     lookup
         Sources of the readings, of which up to `MOST_SLICES` slices are evaluated.
+    is_followed
+        Whether it will be evaluated on later readings too: the order of its steps then stays, as stations may fall
+        silent.
 
     Raises
     ------
@@ -52,14 +57,21 @@ def resolve_automatic(question: QuerySpec, lookup: SourceLookup) -> QuerySpec:
     """
     time = tuple((name, bounds) for name, bounds in question.clip if name == "time")
 
-    def resolve_other(other: QuerySpec) -> QuerySpec:
-        return replace(resolve_automatic(other if other.clip else replace(other, clip=time), lookup), clip=other.clip)
+    def resolve_other(other: QuerySpec, before: QuerySpec) -> QuerySpec:
+        # A climatology uses all its readings, or those within a clip of its own.
+        bounded = other if is_climatology(other, before) else replace(other, clip=time)
+        return replace(resolve_automatic(bounded, lookup, is_followed=is_followed), clip=other.clip)
 
-    steps = [step.change_others(resolve_other) for step in question.steps]
+    steps = list(question.steps)
+    for number, step in enumerate(steps):
+        if step.others:
+            merged_before = replace(question, steps=question.steps[:number], clip=())
+            steps[number] = step.change_others(partial(resolve_other, before=merged_before))
+    may_average = not (is_followed or question.variance)
     for number, step in enumerate(steps):
         if step.is_automatic:
             before = replace(question, steps=tuple(steps[:number]), clip=time, variance=False, correlation_time=None)
-            after = steps[number + 1] if number + 1 < len(steps) and question.correlation_time is None else None
+            after = steps[number + 1] if number + 1 < len(steps) and may_average else None
             steps[number : number + (1 if after is None else 2)] = _resolve_step(before, step, after, lookup)
     return question if tuple(steps) == question.steps else replace(question, steps=tuple(steps))
 
@@ -68,7 +80,7 @@ def _resolve_step(before: QuerySpec, step: Step, after: Step | None, lookup: Sou
     """Return the steps that replace an automatic interpolation and the step after it, if any."""
     rest = [] if after is None else [after]
     slices = _read_stations(before, step, lookup)
-    if after is not None and _is_mean_over_time(after) and slices.is_constant:
+    if after is not None and _is_mean_over_all(after) and slices.is_constant:
         try:
             means = _read_stations(replace(before, steps=(*before.steps, after)), step, lookup)
         except HyperGridError:
@@ -81,8 +93,8 @@ def _resolve_step(before: QuerySpec, step: Step, after: Step | None, lookup: Sou
     return [step if chosen is None else chosen, *rest]
 
 
-def _is_mean_over_time(step: Step) -> bool:
-    return step.op == "aggregate" and step.name == "mean" and [name for name, _ in step.cells] == ["time"]
+def _is_mean_over_all(step: Step) -> bool:
+    return step.op == "aggregate" and step.name == "mean" and dict(step.cells) == {"time": "all"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +105,13 @@ class _StationValues:
     values: Floats
     """Shape (slices, stations)."""
     operator: Interpolate
+    is_whole: bool
+    """Whether these are all slices, rather than a sample."""
 
     @property
     def is_constant(self) -> bool:
-        """Whether each station reports in all slices."""
-        return bool(self.values.size and np.isfinite(self.values).all())
+        """Whether each station reports in every slice of the query."""
+        return bool(self.is_whole and self.values.size and np.isfinite(self.values).all())
 
     @property
     def reporting(self) -> tuple[str, ...]:
@@ -120,7 +134,7 @@ def _read_stations(before: QuerySpec, step: Step, lookup: SourceLookup) -> _Stat
     used = np.flatnonzero(usable)
     stations = stations_of(axis, used, placing.metres, covariates)
     stations, values, _ = treat_coincident(AUTO, stations, values[:, used], operator.arguments)
-    return _StationValues(stations, values, operator)
+    return _StationValues(stations, values, operator, node.source.topology.time.count <= MOST_SLICES)
 
 
 def _evaluate(source: Perspective) -> Floats:
@@ -140,9 +154,9 @@ def _choose_step(step: Step, given: _StationValues, reasons: tuple[str, ...]) ->
         choice = choose_drift(given.stations, given.values, given.operator.covariates)
     except InvalidQuery:
         return None
-    params = {**dict(step.params), **_list_parameters(choice, given.operator), "because": "; ".join(
-        (*choice.notes, *reasons)
-    )}  # fmt: skip
+    own = dict(step.params)
+    because = "; ".join(filter(None, [own.get("because"), *choice.notes, *reasons]))
+    params = {**own, **_list_parameters(choice, given.operator), "because": because}
     if given.stations.count > MOST_IN_ONE_SYSTEM:
         params.setdefault("neighbours", NEAREST)
     return replace(step, name=_name_method(choice), params=freeze_items(params))

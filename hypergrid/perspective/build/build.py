@@ -131,7 +131,7 @@ def _is_over_all(question: QuerySpec) -> bool:
             return bool(cells["time"] == "all") or is_periodic(cells["time"])
         if step.op == "merge":
             before = _cut_before(question, number)
-            alike = (other for other in step.others if not _is_normal(other, before))
+            alike = (other for other in step.others if not is_climatology(other, before))
             return all(_is_over_all(source) for source in (before, *alike))
     return False
 
@@ -140,7 +140,7 @@ def _cut_before(question: QuerySpec, number: int) -> QuerySpec:
     return replace(question, steps=question.steps[:number], clip=())
 
 
-def _is_normal(other: QuerySpec, before: QuerySpec) -> bool:
+def is_climatology(other: QuerySpec, before: QuerySpec) -> bool:
     """Return whether a query in a merge is a climatology.
 
     A climatology is over all time or periodic cells, and either has a clip in time or differs in cells from the query
@@ -283,7 +283,7 @@ class _SurfaceBuilder:
         for number, other in enumerate(step.others, start=1):
             if other.variance:
                 raise InvalidQuery("variance belongs to the surface, not to a query in 'with'; remove it there")
-            if not _is_normal(other, before):
+            if not is_climatology(other, before):
                 if other.clip:
                     raise InvalidQuery(
                         "a query in 'with' takes the clip of the query around it; remove its own: only a climatology "

@@ -95,7 +95,7 @@ def convert_function(
 
     def add(function: Function) -> Function:
         listed = _make_parameters("convert", name, function, parameters, arrays=1)
-        declared = (_unit_symbol(unit), takes, listed, long_name, standard_name)
+        declared = (_format_unit(unit), takes, listed, long_name, standard_name)
         _check_units("convert", name, unit, (takes,))
 
         def unit_of(source: str, _given: Mapping[str, Any]) -> str:
@@ -156,7 +156,7 @@ def aggregate_function(
 
     def add(function: Function) -> Function:
         listed = _make_parameters("aggregate", name, function, parameters, arrays=1)
-        declared: tuple[object, ...] = (_unit_symbol(unit), takes, listed, vectorised, min_coverage, of_extremes)
+        declared: tuple[object, ...] = (_format_unit(unit), takes, listed, vectorised, min_coverage, of_extremes)
         # Absent options stay out of the digest.
         declared = (*declared, long_name, standard_name) if long_name or standard_name else declared
         _check_units("aggregate", name, unit, (takes,))
@@ -221,7 +221,7 @@ def merge_function(
         roles = _list_roles(name, function, parameters)
         listed = _make_parameters("merge", name, function, parameters, arrays=len(roles))
         units = tuple(takes) if takes is not None else None
-        declared: tuple[object, ...] = (_unit_symbol(unit), units, roles, matched, long_name, standard_name)
+        declared: tuple[object, ...] = (_format_unit(unit), units, roles, matched, long_name, standard_name)
         declared = (*declared, listed) if listed else declared
         _check_units("merge", name, unit, units or ())
         if units is not None and len(units) != len(roles):
@@ -353,7 +353,7 @@ def _describe_unit(kind: Kind, name: str, unit: Unit, takes: str | None, *source
     return check_unit(made)
 
 
-def _unit_symbol(unit: Unit) -> str | None:
+def _format_unit(unit: Unit) -> str | None:
     return unit if unit is None or isinstance(unit, str) else "of the source"
 
 

@@ -248,7 +248,7 @@ def surface_name(dataset: xr.Dataset, time: int | None = None) -> str:
     --------
     `air_temperature_2007-10-01_2007-10-04_map`
     """
-    variable = str(dataset.attrs["title"]).partition(":")[0]
+    variable = str(dataset.attrs["summary"]).partition(":")[0]
     bounds = next((dataset[name] for name in _BOUNDS if name in dataset.coords), dataset["time"])
     stamps = bounds.to_numpy().astype("datetime64[ns]").astype(np.int64).reshape(dataset["time"].size, -1)
     if time is not None and 0 <= time < len(stamps):

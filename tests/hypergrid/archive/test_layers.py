@@ -36,7 +36,9 @@ def test_an_archive_without_layers_has_none(archive: Archive) -> None:
     # An archive that never had a layer is one that a program without layers could read.
     assert VERSION == 3
     assert "layers" not in dict(archive.root.group.attrs)
-    with pytest.raises(NotFound, match=r"unknown layer 'elevation'.*none; add one with 'hypergrid layers add FILE"):
+    with pytest.raises(
+        NotFound, match=r"unknown layer 'elevation'.*none; add one with 'hypergrid layers add ARCHIVE FILE"
+    ):
         archive.layers["elevation"]
 
 
