@@ -24,6 +24,7 @@ from ingest.batch.value_checks import (
     check_unit_by_values,
     find_missing_codes,
     find_missing_words,
+    number_text,
 )
 from ingest.deployment.deployment_file import UNKNOWN_UNIT, Column, Deployment, Feed, default_deployment, load
 from ingest.formats import FORMATS, Layout, Parsed, Unreadable, recognise
@@ -110,7 +111,7 @@ class SourceSummary:
         every = [code for codes in by_column.values() for code in codes]
         samples = [sample.array() for sample in self.samples.values()]
         texts = {
-            f"{code:g}": f"{count} times in {name!r}, outside of the other values"
+            number_text(code): f"{count} times in {name!r}, outside of the other values"
             for name, codes in by_column.items()
             for code, count in codes.items()
             # A number of one column may be a value of another.

@@ -16,8 +16,15 @@ SAMPLE_MOST: Final = 200_000
 """Maximum number of values of a column that are looked at, apart from those beyond the others."""
 FREQUENT: Final = 3
 """Number of times that an unusual number or word occurs before it may stand for a missing value."""
-_CODE: Final = re.compile(r"-?(9{2,}(\.9+)?|[67]999|8{4,}|3276[78]|65535|1e\+\d+)$")
+_OTHERS_LEAST: Final = 3
+"""Number of distinct other values that a code for missing ones is compared with."""
+_CODE: Final = re.compile(r"-?(9{2,}(\.9+)?|[67]999|8{4,}|3276[78]|65535|10{6,}|1e\+\d+)$")
 """Numbers that programs write for missing values."""
+_NEAR_ZERO: Final = frozenset(
+    "calm calme calma windstill windstille windstil stille trace traces t tr spur spuren spoor traza trazas "
+    "traccia tracce inapreciable ip dry trocken".split()
+)
+"""Words in lower case for no wind, no rain, or too little to measure: a value, which is not missing."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +93,8 @@ class ValueSample:
 def find_missing_codes(values: NDArray[np.float64], variable: Variable, unit: str | None) -> dict[float, int]:
     """Return the numbers that probably stand for missing values, with their counts.
 
-    Such a number lies outside of the range of all others, by more than the length of that range, and it is either of
-    the kind that programs write (-999, 9999), beyond what the variable can have, or frequent.
+    Such a number is not zero, lies outside of the range of all others, by more than the length of that range, and it
+    is either of the kind that programs write (-999, 9999), or frequent and beyond what the variable can have.
 
     Parameters
     ----------
@@ -97,7 +104,7 @@ def find_missing_codes(values: NDArray[np.float64], variable: Variable, unit: st
         Unit of the column; None if unknown.
     """
     numbers, counts = np.unique(values, return_counts=True)
-    is_code = np.array([bool(_CODE.match(f"{number:g}")) for number in numbers.tolist()], bool)
+    is_code = np.array([bool(_CODE.match(number_text(number))) for number in numbers.tolist()], bool)
     codes: dict[float, int] = {}
     inside = np.ones(len(numbers), bool)
     while inside.sum() > 1:
@@ -110,7 +117,7 @@ def find_missing_codes(values: NDArray[np.float64], variable: Variable, unit: st
         enough = 1 if within is False or number <= -999 else 2 if abs(number) >= 999 else FREQUENT
         enough = enough if is_code[chosen] else FREQUENT
         inside[chosen] = False
-        if within or counts[chosen] < enough:
+        if counts[chosen] < enough or within or not (is_code[chosen] or within is False):
             continue
         codes[number] = int(counts[chosen])
     return codes
@@ -127,7 +134,7 @@ def _is_missing_code(
     others = inside & ~is_code
     others[end] = False
     rest = numbers[others]
-    if not len(rest):
+    if len(rest) < _OTHERS_LEAST or numbers[end] == 0:
         return False
     span = float(rest[-1] - rest[0])
     away = max(float(rest[0] - numbers[end]), float(numbers[end] - rest[-1]))
@@ -144,18 +151,33 @@ def _is_possible(number: float, variable: Variable, unit: str | None) -> bool | 
         return None
     possible = [candidate for candidate in ([unit] if unit else limits.units)]
     converted = [_converted(np.array([number]), candidate, variable.unit) for candidate in possible]
-    return any(numbers is not None and limits.low <= numbers[0] <= limits.high for numbers in converted)
+    known = [numbers[0] for numbers in converted if numbers is not None]
+    return any(limits.low <= number <= limits.high for number in known) if known else None
+
+
+def number_text(number: float) -> str:
+    """Return the shortest text that is exactly the number, as files have it.
+
+    Examples
+    --------
+    >>> number_text(-9999999.0), number_text(-99.9)
+    ('-9999999', '-99.9')
+    """
+    return repr(number).removesuffix(".0")
 
 
 def find_missing_words(words: Mapping[str, int]) -> dict[str, int]:
     """Return the texts of cells that probably stand for missing values: known words, and frequent ones without digits.
+
+    Words such as "calm" and "trace" are none of them.
 
     `words` has the number of cells of each text that is not a number.
     """
     return {
         word: count
         for word, count in words.items()
-        if word.lower() in MISSING_WORDS or (count >= FREQUENT and not re.search(r"\d", word))
+        if word.lower() in MISSING_WORDS
+        or (count >= FREQUENT and not re.search(r"\d", word) and word.lower().strip(" .*()[]'\"") not in _NEAR_ZERO)
     }
 
 
