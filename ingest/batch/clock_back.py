@@ -5,9 +5,11 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hypergrid.core.times import DAY_NS, SECOND_NS, format_instant
 from ingest.formats import Layout, Parsed
+from ingest.formats.file_metadata import usual_interval_s
 from ingest.formats.timestamps import changes, zone_of
 
 HOUR_NS: Final = 3600 * SECOND_NS
@@ -48,11 +50,12 @@ def zone_like(at_ns: int) -> str:
 def find_clock_back(parsed: Parsed, layout: Layout) -> ClockBack | None:
     """Return the rows of a chunk that repeat an hour in the order of rows of their station; None if there are none.
 
-    Only times without a zone are looked at. The clocks of a station go back on a Sunday in the night, by an hour less
-    one interval between two rows, and once on that day: otherwise rows are repeated for another reason.
+    Only times without a zone are looked at, neither their own nor a declared one. The clocks of a station go back on a
+    Sunday in the night, by an hour less one interval between two rows, and once on that day, and its whole hour is
+    there twice: otherwise rows are repeated for another reason.
     """
     zone = layout.options.timezone
-    if layout.zoned or changes(zone) or len(parsed.code) < 2:
+    if layout.zoned or "timezone" in layout.options.given or changes(zone) or len(parsed.code) < 2:
         return None
     offset = zone_of(zone).utcoffset(None)
     # Of long rows, each variable of a station has its own order.
@@ -75,10 +78,19 @@ def find_clock_back(parsed: Parsed, layout: Layout) -> ClockBack | None:
         own = time_ns[code == code[row]]
         hour_ns = first_ns // HOUR_NS * HOUR_NS
         hour = own[(own >= hour_ns) & (own < hour_ns + HOUR_NS)]
+        if not _is_whole(hour, own):
+            continue
         rows += len(hour) - len(np.unique(hour))
         at_ns = min(at_ns or hour_ns, hour_ns)
     width = 1 if layout.long else max(1, len(layout.columns))
     return ClockBack(rows * width, at_ns) if rows else None
+
+
+def _is_whole(hour_ns: NDArray[np.int64], own_ns: NDArray[np.int64]) -> bool:
+    """Return whether a station has an hour twice as a whole, rather than single rows of it."""
+    distinct, counts = np.unique(hour_ns, return_counts=True)
+    repeated = int((counts > 1).sum())
+    return (repeated >= 2 and 2 * repeated >= len(distinct)) or usual_interval_s(own_ns) * SECOND_NS == HOUR_NS
 
 
 def _is_at_night(local_ns: int) -> bool:

@@ -13,8 +13,9 @@ from typing import Final
 
 import numpy as np
 
+from hypergrid.core.errors import InvalidDeployment
 from hypergrid.core.units import KNOWN_VARIABLES, Variable, counter_words
-from ingest.batch.clock_back import zone_like
+from ingest.batch.clock_back import merge_clock_backs, zone_like
 from ingest.batch.column_names import VARIABLES_BY_NAME, guess_column
 from ingest.batch.dry_run import ColumnSeen, DryRun, SourceSummary, declared_variable
 from ingest.batch.value_checks import ValueSample
@@ -34,12 +35,17 @@ def propose_deployment(run: DryRun, path: Path | None = None) -> str:
 
     Columns are mapped to the variables inferred from their names and values. If a unit is unknown, it is omitted and a
     comment asks for it: without it, numbers are assumed to be in the variable's own unit. A column whose values
-    contradict its unit and fit several others is a comment, with the question.
+    contradict its unit and fit several others is a comment, with the question; so is a feed without another column.
 
     Parameters
     ----------
     path
         Where the file will lie, from where tables are named; by default in the folder of the run's first file.
+
+    Raises
+    ------
+    InvalidDeployment
+        No feed has a column whose unit is clear; the message has the questions.
     """
     slice_s = min((source.interval_s for source in run.sources if source.interval_s), default=DEFAULT_SLICE_S)
     lines = [
@@ -61,8 +67,12 @@ def propose_deployment(run: DryRun, path: Path | None = None) -> str:
     lines += _variables(run, [source for source, _ in feeds])
     lines += ["", *(f"# {conflict}" for conflict in conflicts)] if conflicts else []
     names: set[str] = set()
-    for source, pattern in feeds:
-        lines += _feed(source, pattern, names)
+    questions = [_question(source) for source, _ in feeds]
+    if questions and all(questions):
+        raise InvalidDeployment(f"no column can be described before its unit is known: {'; '.join(questions)}")
+    for (source, pattern), question in zip(feeds, questions, strict=True):
+        feed = _feed(source, pattern, names)
+        lines += ["", *(f"# {line}" for line in [f"LEFT OUT. {question}", *feed[1:]])] if question else feed
     lines += _stations(sources, listed)
     text = "\n".join(lines) + "\n"
     # A file that cannot be parsed must not be written.
@@ -177,6 +187,7 @@ def _merge(source: SourceSummary, other: SourceSummary) -> SourceSummary | None:
         stations=source.stations | other.stations,
         interval_s=min(filter(None, (source.interval_s, other.interval_s)), default=0.0),
         words=source.words + other.words,
+        clock_back=merge_clock_backs(source.clock_back, other.clock_back),
         samples={name: more.samples[name].joined(less.samples.get(name)) for name in more.samples},
         ranges={name: _wider(more.ranges[name], less.ranges.get(name)) for name in more.ranges},
     )
@@ -255,6 +266,25 @@ def _feed(source: SourceSummary, pattern: str, names: set[str]) -> list[str]:
     lines.append("[feed.columns]")
     taken: dict[tuple[object, ...], int] = {}
     return lines + [_column(seen, taken) for seen in source.columns()]
+
+
+def _question(source: SourceSummary) -> str:
+    """Return what to ask of a source before it can be described; empty if the unit of one of its columns is clear."""
+    columns = source.columns()
+    if not all(seen.candidates for seen in columns):
+        return ""
+    asked = [
+        f"WHICH UNIT has {_quoted(seen.name)}, {' or '.join(seen.candidates)} (values {seen.low:g} to {seen.high:g})?"
+        for seen in columns
+    ]
+    first = columns[0]
+    answer = f"{first.name} [{first.candidates[0]}]"
+    return (
+        f"{_pattern(source.files)}: {' '.join(asked)} Name it in the header, such as {_quoted(answer)}, or declare the "
+        "column in a feed of a deployment file, such as "
+        f"{_quoted(first.name)} = {{variable = {_quoted(first.guess.variable.name)}, "
+        f"unit = {_quoted(first.candidates[0])}}}"
+    )
 
 
 def _text_keys(source: SourceSummary) -> list[str]:

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from hypergrid.archive import Archive
 from hypergrid.cli.main import app
+from hypergrid.core.errors import InvalidDeployment
 from ingest.batch.column_names import guess_column
 from ingest.batch.dry_run import dry_run
 from ingest.batch.proposal import propose_deployment
@@ -121,3 +122,45 @@ def test_a_file_without_columns_has_no_feed(tmp_path: Path) -> None:
     text = propose_deployment(dry_run([tmp_path]))
     assert "a.csv" in text
     assert "b.csv" not in text
+
+
+def pressures(header: str) -> str:
+    """Return hourly rows with pressures that may be in hPa at 2600 m or in mmHg."""
+    return f"time,{header}\n" + "".join(f"2021-06-01T{hour:02d}:00,{740 + hour % 3}\n" for hour in range(24))
+
+
+def test_a_feed_without_a_clear_unit_is_a_comment_with_the_question(tmp_path: Path, now_ns: int) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "barometer.csv").write_text(pressures("Pressure"))
+    (data / "hut.csv").write_text("time,T [degC]\n2021-06-01T00:00,1\n2021-06-01T01:00,2\n")
+    text = propose_deployment(dry_run([data]), data / "deployment.toml")
+    assert '# LEFT OUT. barometer.csv: WHICH UNIT has "Pressure", hPa or mmHg (values 740 to 742)?' in text
+    (data / "deployment.toml").write_text(text, encoding="utf-8")
+    assert [feed.files for feed in load(data / "deployment.toml").feeds] == ["hut.csv"]
+    assert ingest([data], tmp_path / "a", now_ns=now_ns).values == 2
+    # The answer is given by leaving out the first # of each line, and the question.
+    start = text.index("# [[feed]]")
+    stop = text.index("\n\n", start)
+    lines = [
+        line.removeprefix("# ").removeprefix("# WHICH UNIT, hPa or mmHg? ") for line in text[start:stop].split("\n")
+    ]
+    answered = text[:start] + "\n".join(lines).replace('"air_pressure"', '"air_pressure", unit = "hPa"') + text[stop:]
+    (data / "deployment.toml").write_text(answered, encoding="utf-8")
+    assert ingest([data], tmp_path / "b", now_ns=now_ns).values == 24 + 2
+
+
+def test_the_question_is_the_error_where_no_feed_is_left(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text(pressures("Pressure"))
+    run = dry_run([tmp_path])
+    with pytest.raises(
+        InvalidDeployment, match=r'p.csv: WHICH UNIT has "Pressure", hPa or mmHg .values 740 to 742.[?]'
+    ):
+        propose_deployment(run)
+    out = tmp_path / "start.toml"
+    shown = CliRunner().invoke(app, ["ingest", "--dry-run", str(tmp_path), "--write-deployment", str(out)])
+    assert shown.exit_code != 0
+    assert not out.exists()
+    # What the message says to do helps.
+    (tmp_path / "p.csv").write_text(pressures("Pressure [hPa]"))
+    assert 'unit = "hPa"' in propose_deployment(dry_run([tmp_path]))
