@@ -28,8 +28,8 @@ def is_archive(path: str | Path) -> bool:
 
 
 def _has_files(path: str) -> bool:
-    place = Path(path)
-    return place.is_file() or (place.is_dir() and any(place.iterdir()))
+    given = Path(path)
+    return given.is_file() or (given.is_dir() and any(given.iterdir()))
 
 
 class ArchiveCommand(TyperCommand):

@@ -615,8 +615,8 @@ def _inline_stations(text: str, described: Deployment, path: Path) -> str:
     for station in described.stations:
         if station.id in own:
             continue
-        place = station.position
-        numbers = (("lon", place.lon), ("lat", place.lat), ("elevation_m", place.elevation_m))
+        position = station.position
+        numbers = (("lon", position.lon), ("lat", position.lat), ("elevation_m", position.elevation_m))
         known = [f"{key} = {value!r}" for key, value in numbers if value is not None and not math.isnan(value)]
         names = [
             f"{key} = {json.dumps(value, ensure_ascii=False)}"

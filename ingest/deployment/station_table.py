@@ -89,9 +89,9 @@ def is_station_table(path: Path) -> bool:
     columns = _roles(header)
     if columns is None or time_columns_among(header):
         return False
-    # A table of readings names a station again and again.
-    named = [cells[columns["id"]] for _, cells in rows if columns["id"] < len(cells)]
-    return len(set(named)) == len(named)
+    # A table of readings names a station again and again, with other cells.
+    different = {tuple(cells) for _, cells in rows if columns["id"] < len(cells)}
+    return len({cells[columns["id"]] for cells in different}) == len(different)
 
 
 _FEET: Final = re.compile(r"\b(ft|feet|foot|fuss)\b", re.IGNORECASE)
