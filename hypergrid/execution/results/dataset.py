@@ -341,8 +341,8 @@ _STATISTICS = {"mean": "Mean", "max": "Maximum", "min": "Minimum", "sum": "Sum"}
 """Words of aggregates in titles; others have a name of their own, or none."""
 
 
-def make_title(surface: Perspective, counts: NDArray[np.int64] | None) -> str:
-    """Describe a surface in words: statistic, quantity, time, and the interpolation with the stations in use."""
+def make_title(surface: Perspective) -> str:
+    """Describe a surface in words: statistic, quantity, time, and the interpolation."""
     steps = _list_value_steps(surface)
     over_time = [item.aggregate for item in steps if isinstance(item.operator, Aggregate)]
     over_time = [operator for operator in over_time if "time" in operator.dimensions]
@@ -354,8 +354,6 @@ def make_title(surface: Perspective, counts: NDArray[np.int64] | None) -> str:
     # Cells over all instants of an array end one nanosecond after the last instant.
     start, stop = (format_instant(edge - edge % 1_000).removesuffix("T00:00Z") for edge in (time.origin, time.stop))
     made = [item.operator.method.replace("_", " ") for item in steps if isinstance(item.operator, Interpolate)]
-    if made and counts is not None and isinstance(surface.operator, Interpolate):
-        made[-1] += f" of {int(counts.max(initial=0))} stations"
     return ", ".join([words, f"{start} to {stop}", *dict.fromkeys(made)])
 
 
@@ -364,7 +362,7 @@ def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
     bases = surface.bases
     attributes = {
         "Conventions": "CF-1.11, ACDD-1.3",
-        "title": make_title(surface, outcome.count),
+        "title": make_title(surface),
         "summary": f"{question.variable}: {' > '.join(step.name for step in question.steps) or 'readings'}",
         "keywords": ", ".join(dict.fromkeys([question.variable, *value_names(surface).values()])),
         "source": "HyperGrid " + VERSION,

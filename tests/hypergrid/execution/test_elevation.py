@@ -227,7 +227,8 @@ def test_levels_refine_to_what_is_computed(order: str) -> None:
 def test_a_result_says_what_its_levels_are_and_files_keep_it() -> None:
     result = levelled().compute()
     assert result["z"].attrs == {
-        "standard_name": "altitude", "units": "m", "axis": "Z", "positive": "up", "bounds": "z_bounds"
+        "standard_name": "altitude", "long_name": "height above sea level", "units": "m", "axis": "Z", "positive": "up",
+        "bounds": "z_bounds",
     }  # fmt: skip
     np.testing.assert_array_equal(result["z_bounds"], np.stack([EDGES[:-1], EDGES[1:]], axis=1))
     assert "z: area: point" in result["value"].attrs["cell_methods"]

@@ -117,6 +117,7 @@ class TestAnomaly:
             "units": "K",
             "long_name": "anomaly of Air temperature",
             "standard_name": "air_temperature_anomaly",
+            "coverage_content_type": "physicalMeasurement",
         }
 
     def test_stays_a_difference_when_averaged_and_is_none_when_counted(self) -> None:

@@ -67,7 +67,9 @@ class TestConvert:
         query = array([[19, 21], [np.nan, 25]]).convert("degrees_above", limit=18)
         result = query.compute()
         np.testing.assert_array_equal(result["value"], [[1, 3], [np.nan, 7]])
-        assert result["value"].attrs == {"units": "K", "long_name": "Degrees above a limit"}
+        assert result["value"].attrs == {
+            "units": "K", "long_name": "Degrees above a limit", "coverage_content_type": "physicalMeasurement",
+        }  # fmt: skip
         assert "convert degrees_above(limit=18)" in query.explain()
         used = json.loads(result.attrs["hypergrid_functions"])["convert degrees_above"]
         assert "degrees_above content " in used
@@ -319,7 +321,9 @@ class TestMerge:
         query = warm.merge("felt", humid, windy)
         result = query.compute()
         np.testing.assert_allclose(result["value"], [[19.5]])
-        assert result["value"].attrs == {"units": "degC", "long_name": "Felt {temperature}"}
+        assert result["value"].attrs == {
+            "units": "degC", "long_name": "Felt {temperature}", "coverage_content_type": "physicalMeasurement",
+        }  # fmt: skip
         assert "merge felt" in json.loads(result.attrs["hypergrid_functions"])
         again = Query(question_from_json(json.loads(json.dumps(query.to_json()))), query.lookup)
         assert again.token == query.token
