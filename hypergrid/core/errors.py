@@ -29,10 +29,19 @@ tree to HTTP.
 
 import difflib
 from collections.abc import Collection, Iterable
+from typing import Self
 
 
 class HyperGridError(Exception):
     """Base of all errors that HyperGrid raises on purpose."""
+
+    def locate(self, where: str) -> Self:
+        """Return an error of the same class, by which callers distinguish errors, with `where` before its message."""
+        # The constructors of some classes take more than a message.
+        located = self.__class__.__new__(self.__class__)
+        located.__dict__.update(self.__dict__)
+        located.args = (f"{where}: {self}",)
+        return located
 
 
 class NotFound(HyperGridError, LookupError):

@@ -214,9 +214,7 @@ class _SurfaceBuilder:
                     # After a merge "all" means the common time of its sources.
                     whole = Window(node.topology.time.origin, node.topology.time.stop)
             except HyperGridError as error:
-                message = f"step {number} ({step.op} {step.name!r}): {error}"
-                # Callers distinguish errors by class, so it is kept.
-                raise type(error)(message) from error
+                raise error.locate(f"step {number} ({step.op} {step.name!r})") from error
         return node
 
     def get_base(self, question: QuerySpec, *, bounded: bool) -> Perspective:

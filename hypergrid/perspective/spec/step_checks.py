@@ -45,7 +45,7 @@ def check_step(step: Step, number: int) -> None:
         else:
             _check_call(step.name, CONVERTS[step.name].parameters, dict(step.params))
     except HyperGridError as error:
-        raise type(error)(f"step {number} ({step.op} {step.name!r}): {error}") from error
+        raise error.locate(f"step {number} ({step.op} {step.name!r})") from error
 
 
 def check_sources(name: str, others: int) -> None:

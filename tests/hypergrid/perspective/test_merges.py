@@ -136,7 +136,9 @@ class TestAnomaly:
 
     def test_of_a_variable_without_such_a_name_has_none(self) -> None:
         attributes = humidity(50).merge("anomaly", humidity(40)).compute()["value"].attrs
-        assert attributes == {"units": "%", "long_name": "anomaly of Relative humidity"}
+        assert attributes == {
+            "units": "%", "long_name": "anomaly of Relative humidity", "coverage_content_type": "physicalMeasurement",
+        }  # fmt: skip
 
 
 @pytest.mark.parametrize(
