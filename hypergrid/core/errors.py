@@ -37,11 +37,7 @@ class HyperGridError(Exception):
 
     def locate(self, where: str) -> Self:
         """Return an error of the same class, by which callers distinguish errors, with `where` before its message."""
-        # The constructors of some classes take more than a message.
-        located = self.__class__.__new__(self.__class__)
-        located.__dict__.update(self.__dict__)
-        located.args = (f"{where}: {self}",)
-        return located
+        return type(self)(f"{where}: {self}")
 
 
 class NotFound(HyperGridError, LookupError):
@@ -133,6 +129,11 @@ class TooLarge(HyperGridError, MemoryError):
         super().__init__(f"{label} projects {projected:,.0f} {what}, above the {allowed:,.0f} allowed; {remedy}")
         self.projected = projected
         self.allowed = allowed
+        self._words = label, what, remedy
+
+    def locate(self, where: str) -> Self:
+        label, what, remedy = self._words
+        return type(self)(f"{where}: {label}", what, self.projected, self.allowed, remedy)
 
 
 class CannotListen(HyperGridError, OSError):
