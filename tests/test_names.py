@@ -42,7 +42,6 @@ ALLOWED: Final[Mapping[str, Mapping[str, str]]] = {
     "tell": {
         "hypergrid/archive/arrays/stream_log.py": "Python's own method of files",
         "ingest/formats/messages.py": "Python's own method of files",
-        "ingest/sources/folder.py": "Python's own method of files",
     },
     "which": {"ingest/spark/session.py": "shutil's own function"},
     "who": {"queries/web/routes/login.py": "names an operation in the API's description"},

@@ -8,7 +8,6 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -49,7 +48,7 @@ from hypergrid.core.times import SECOND_NS, format_instant
 from hypergrid.execution import split_notes
 from hypergrid.formats.cf_timeseries import Box, read_timeseries
 from hypergrid.formats.results import check_path, write
-from hypergrid.interpolation import Comparison
+from hypergrid.interpolation import Comparison, Comparisons
 from hypergrid.layers.layer import Layer
 from hypergrid.perspective.functions.catalogue import called, list_catalogue
 from hypergrid.query import OpenArchive, Query, base, open_archive, read_document
@@ -372,13 +371,13 @@ def compare_methods(
         show_message(f"written: {picture}")
 
 
-def _show_comparison(compared: Sequence[Comparison]) -> None:
+def _show_comparison(compared: Comparisons) -> None:
     footnotes = Footnotes()
     rows = [
         (each.label, *_format_scores(each), footnotes.number([each.problem] if each.problem else each.notes))
         for each in compared
     ]
-    unit = next((f" [{each.validation.samples.unit}]" for each in compared if each.validation is not None), "")
+    unit = f" [{compared.unit}]" if compared.unit else ""
     columns = (
         "method", f"RMSE{unit}", f"bias{unit}", "in 95 % interval", f"RMSE of all that it estimates{unit}", "misses",
         "note",

@@ -179,7 +179,7 @@ class _Limited(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        if self._stream.tell() + max(size, 0) > max_unpacked_bytes(self._packed_bytes):
+        if self._stream.seek(0, io.SEEK_CUR) + max(size, 0) > max_unpacked_bytes(self._packed_bytes):
             raise Unreadable(_too_dense(self._packed_bytes))
         return self._stream.read(size)
 
@@ -191,9 +191,6 @@ class _Limited(io.RawIOBase):
         if offset > max_unpacked_bytes(self._packed_bytes):
             raise Unreadable(_too_dense(self._packed_bytes))
         return self._stream.seek(offset, origin)
-
-    def tell(self) -> int:
-        return self._stream.tell()
 
 
 def max_unpacked_bytes(packed_bytes: int) -> int:

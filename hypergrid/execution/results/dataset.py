@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import NotFound
 from hypergrid.core.geodesy import RADIUS_M
 from hypergrid.core.lazy_libraries import xr
-from hypergrid.core.times import SECOND_NS, format_duration, format_instant
+from hypergrid.core.times import SECOND_NS, floor_to_microsecond, format_duration, format_instant
 from hypergrid.core.units import KNOWN_VARIABLES, to_cf
 from hypergrid.core.version import VERSION
 from hypergrid.execution.diagnostics import coverage_of, note_all_missing
@@ -271,7 +271,7 @@ def _describe_reference(normal: Perspective) -> str:
     steps = [_describe_aggregate(item) for item in _list_value_steps(normal) if isinstance(item.operator, Aggregate)]
     time = normal.topology.time
     # Cells over all instants of an array end one nanosecond after the last instant.
-    start, stop = (format_instant(edge - edge % 1_000) for edge in (time.origin, time.stop))
+    start, stop = (format_instant(floor_to_microsecond(edge)) for edge in (time.origin, time.stop))
     return f"{value_names(normal)['long_name']}: {', then '.join(dict.fromkeys(steps))}; {start} to {stop}"
 
 
@@ -352,7 +352,9 @@ def make_title(surface: Perspective) -> str:
         words = f"{statistic} {words[:1].lower()}{words[1:]}"
     time = surface.topology.time
     # Cells over all instants of an array end one nanosecond after the last instant.
-    start, stop = (format_instant(edge - edge % 1_000).removesuffix("T00:00Z") for edge in (time.origin, time.stop))
+    start, stop = (
+        format_instant(floor_to_microsecond(edge)).removesuffix("T00:00Z") for edge in (time.origin, time.stop)
+    )
     made = [item.operator.method.replace("_", " ") for item in steps if isinstance(item.operator, Interpolate)]
     return ", ".join([words, f"{start} to {stop}", *dict.fromkeys(made)])
 
