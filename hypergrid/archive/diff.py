@@ -4,7 +4,7 @@
 snapshots piece by piece and is exact.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hypergrid.archive.archive import Archive
 from hypergrid.archive.arrays.cells import CHUNK_SLICES, Slices, split_consecutive
-from hypergrid.archive.arrays.records import KINDS, ChangeSet, Json, Runs
+from hypergrid.archive.arrays.records import KINDS, ChangeSet, Json
 from hypergrid.core.errors import NotFound
 from hypergrid.core.readings import Readings, Series, equal_values
 from hypergrid.core.times import Window
@@ -73,26 +73,26 @@ def diff_from_log(archive: Archive, since: str) -> tuple[Change, ...]:
 
 def _sum_changes(name: str, kind: str, records: Sequence[Json], series: tuple[Series, ...], slice_ns: int) -> Change:
     counts = [record["readings"] for record in records]
-    runs = _merge_runs([(first, last + slice_ns) for record in records for first, last in record["runs"]])
+    runs = merge_windows(Window(first, last + slice_ns) for record in records for first, last in record["runs"])
     numbers = {n for record in records for first, last in record["series"] for n in range(first, last + 1)}
     return Change(
         name,
         kind,
         None if None in counts else sum(counts),
-        tuple(Window(first, stop) for first, stop in runs),
+        runs,
         tuple(series[number] for number in sorted(numbers) if number < len(series)),
     )
 
 
-def _merge_runs(runs: Runs) -> Runs:
-    """Merge half-open runs that overlap or touch."""
-    merged: Runs = []
-    for first, stop in sorted(runs):
-        if merged and first <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
+def merge_windows(windows: Iterable[Window]) -> tuple[Window, ...]:
+    """Merge windows that overlap or touch; return them in order."""
+    merged: list[Window] = []
+    for window in sorted(windows, key=lambda window: window.start_ns):
+        if merged and window.start_ns <= merged[-1].stop_ns:
+            merged[-1] = Window(merged[-1].start_ns, max(merged[-1].stop_ns, window.stop_ns))
         else:
-            merged.append((first, stop))
-    return merged
+            merged.append(window)
+    return tuple(merged)
 
 
 def compare_snapshots(
@@ -138,11 +138,9 @@ def _iterate_windows(old: Archive, new: Archive, name: str) -> Iterator[Window]:
     width = max([1, *(len(archive.series(name)) for archive in (old, new) if name in archive.variables)])
     slice_ns = round(new.slice_s * 1e9)
     most_ns = max(1, _READINGS_AT_ONCE // width // CHUNK_SLICES) * CHUNK_SLICES * slice_ns
-    for first, stop in _merge_runs(
-        [(window.start_ns, window.stop_ns) for archive_spans in spans for window in archive_spans]
-    ):
-        for start in range(first, stop, most_ns):
-            yield Window(start, min(start + most_ns, stop))
+    for span in merge_windows(window for archive_spans in spans for window in archive_spans):
+        for start in range(span.start_ns, span.stop_ns, most_ns):
+            yield Window(start, min(start + most_ns, span.stop_ns))
 
 
 def _read_window(archive: Archive, name: str, window: Window) -> Readings:

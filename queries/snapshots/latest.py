@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.archive import Archive
-from hypergrid.archive.arrays.records import KINDS
-from hypergrid.archive.diff import Change, diff_from_log
-from hypergrid.core.errors import HyperGridError, NotFound
+from hypergrid.core.errors import HyperGridError
 from hypergrid.core.flags import ACCEPTED_BY_DEFAULT, MISSING
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import DAY_NS, SECOND_NS, Window
 from hypergrid.query import OpenArchive
+from queries.snapshots.changes import read_changed, read_changes
 
 _COLUMNS: Final = ("time_ns", "value", "flag", "valued_ns")
 NEVER: Final = np.iinfo(np.int64).min
@@ -173,30 +172,19 @@ def _update_newest(known: NewestReadings, archive: Archive, variable: str) -> Ne
     """Update the newest readings to a later snapshot, reading only what commits changed."""
     if known.snapshot == archive.snapshot:
         return known
-    changes = _read_changes(archive, known.snapshot, variable)
-    if changes is None:
+    changed = read_changed(archive, known.snapshot, variable)
+    if changed is None:
         return _search_newest(archive, variable)
     series = archive.series(variable)
     more = _make_empty(archive, series[len(known.series) :])
     columns = (np.concatenate([getattr(known, name), getattr(more, name)]) for name in _COLUMNS)
     newest = NewestReadings(archive.snapshot, series, *columns)
-    for window in (run for change in changes for run in change.runs):
-        readings = archive.read(variable, window=window)
+    for _, readings in changed:
         # A missing value replaced a newest value, whose predecessor is unknown.
         if ((readings.flag == MISSING) & (readings.time_ns == newest.valued_ns[readings.index])).any():
             return _search_newest(archive, variable)
         newest = _merge_readings(newest, readings)
     return newest
-
-
-def _read_changes(archive: Archive, since: str, variable: str) -> list[Change] | None:
-    """List a variable's changes since a snapshot; None if the log does not record them."""
-    try:
-        changes = [change for change in diff_from_log(archive, since) if change.variable == variable]
-    except NotFound:
-        return None
-    # Commits of earlier versions do not record removed readings.
-    return None if any(change.kind not in KINDS for change in changes) else changes
 
 
 def _merge_readings(newest: NewestReadings, readings: Readings) -> NewestReadings:
@@ -262,8 +250,9 @@ class SeriesExtents:
 def _update_extents(known: Extents | None, archive: Archive, variable: str, since: str) -> Extents:
     """Update extents to a later snapshot, reading only what commits changed, and search lost ends."""
     count = len(archive.series(variable))
-    changes = None if known is None else _read_changes(archive, since, variable)
-    if known is None or changes is None:
+    changes = None if known is None else read_changes(archive, since, variable)
+    changed = None if known is None else read_changed(archive, since, variable)
+    if known is None or changes is None or changed is None:
         every = np.arange(count)
         return _search_ends(_make_endless(count), archive, variable, every, every)
     more = count - len(known.first_ns)
@@ -276,8 +265,8 @@ def _update_extents(known: Extents | None, archive: Archive, variable: str, sinc
     )
     first_ns[of_first], last_ns[of_last] = NONE_FIRST, NONE_LAST
     extents = Extents(first_ns, last_ns)
-    for window in {run for change in changes for run in change.runs}:
-        extents = _extend_ends(extents, archive.read(variable, window=window))
+    for _, readings in changed:
+        extents = _extend_ends(extents, readings)
     # A changed window may hold a later reading than the actual first one, so lost ends are searched.
     extents.first_ns[of_first], extents.last_ns[of_last] = NONE_FIRST, NONE_LAST
     return _search_ends(extents, archive, variable, of_first, of_last)

@@ -7,26 +7,31 @@ that keeps sending rows without values counts as silent. The rule is that of the
 
 import csv
 import io
+import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.archive import Archive, Reject
 from hypergrid.core.flags import FAIL, MEANINGS, MISSING, SUSPECT, TESTS
+from hypergrid.core.readings import Series
 from hypergrid.core.times import DAY_NS, Window
 from hypergrid.formats.results import escape_formula
 from hypergrid.query import OpenArchive
-from queries.snapshots.latest import NEVER, LatestValues, newest_of
-from queries.standing.liveness import DEAD_FACTOR, MIN_GAPS, learned_interval_ns
+from queries.snapshots.changes import read_changed
+from queries.snapshots.latest import NEVER, LatestValues, NewestReadings, newest_of
+from queries.standing.liveness import DEAD_FACTOR, MIN_GAPS, learned_intervals_ns
 
 State = Literal["reporting", "late", "dead", "unknown"]
 
 RECENT_NS: Final = 2 * DAY_NS
 """How far before a variable's last reading intervals are learned and flags counted [ns]."""
+_MOST_RECENT: Final = 4_000_000
+"""Recent readings of a variable that are kept for the next snapshot, 52 MB at most; more are read again."""
 
 
 @dataclass(frozen=True)
@@ -63,71 +68,175 @@ def station_health(archive: OpenArchive, newest: LatestValues | None = None) -> 
     newest
         Newest readings of this snapshot or an earlier one; later ones are read.
     """
-    activities = {name: _StationActivity() for name in archive.stations}
-    for name in archive.variables:
-        extent = archive.store.extent(name)
-        if extent is None:
-            continue
-        known = newest.read_newest(name) if newest is not None and name in newest.archive.variables else None
-        last = newest_of(archive.store, name, known)
-        for series, heard_ns, valued_ns in zip(
-            last.series, last.time_ns.tolist(), last.valued_ns.tolist(), strict=True
-        ):
-            if heard_ns != NEVER:
-                activities.setdefault(series.station, _StationActivity()).hear(name, heard_ns, valued_ns)
-        recent = archive.store.read(name, window=Window(extent.stop_ns - RECENT_NS, extent.stop_ns))
-        edges = np.searchsorted(recent.index, np.arange(len(recent.series) + 1)).tolist()
-        for series, start, stop in zip(recent.series, edges[:-1], edges[1:], strict=True):
-            activities.setdefault(series.station, _StationActivity()).add(
-                recent.time_ns[start:stop], recent.flag[start:stop]
+    return HealthAssessor(newest).assess(archive)
+
+
+class HealthAssessor:
+    """Health of all stations at a snapshot and later ones, updated from the changes of commits; not thread-safe.
+
+    Parameters
+    ----------
+    newest
+        Newest readings of the archive.
+    """
+
+    def __init__(self, newest: LatestValues | None = None) -> None:
+        self._newest = newest
+        self._recent: dict[str, _RecentReadings] = {}
+
+    def assess(self, archive: OpenArchive) -> list[StationHealth]:
+        """Assess the health of every station of a snapshot, as `station_health` does."""
+        activity = _Activity(archive)
+        for name in archive.variables:
+            if archive.store.extent(name) is None:
+                continue
+            known = self._newest.read_newest(name) if self._newest and name in self._newest.archive.variables else None
+            activity.hear(name, newest_of(archive.store, name, known))
+            activity.add(self._read_recent(archive.store, name))
+        return activity.assess_health()
+
+    def _read_recent(self, archive: Archive, variable: str) -> "_RecentReadings":
+        known = self._recent.pop(variable, None)
+        recent = _RecentReadings.read(archive, variable) if known is None else known.update(archive, variable)
+        if len(recent.flag) <= _MOST_RECENT:
+            self._recent[variable] = recent
+        return recent
+
+
+@dataclass(frozen=True, eq=False)
+class _RecentReadings:
+    """Stamps and flags of the newest readings of a variable, in no order."""
+
+    snapshot: str
+    window: Window
+    series: tuple[Series, ...]
+    index: NDArray[np.int32]
+    """Series of each reading, shape (readings,); so are the others."""
+    time_ns: NDArray[np.int64]
+    flag: NDArray[np.uint8]
+
+    @classmethod
+    def read(cls, archive: Archive, variable: str) -> "_RecentReadings":
+        window = _recent_window(archive, variable)
+        readings = archive.read(variable, window=window)
+        return cls(archive.snapshot, window, readings.series, readings.index, readings.time_ns, readings.flag)
+
+    def update(self, archive: Archive, variable: str) -> "_RecentReadings":
+        """Return the readings of a later snapshot, reading only what commits changed."""
+        if archive.snapshot == self.snapshot:
+            return self
+        changed, window = read_changed(archive, self.snapshot, variable), _recent_window(archive, variable)
+        if changed is None or window.start_ns < self.window.start_ns:
+            return self.read(archive, variable)
+        kept, parts = window.holds(self.time_ns), []
+        for run, readings in changed:
+            kept &= ~run.holds(self.time_ns)
+            recent = window.holds(readings.time_ns)
+            parts.append((readings.index[recent], readings.time_ns[recent], readings.flag[recent]))
+        parts.append((self.index[kept], self.time_ns[kept], self.flag[kept]))
+        columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return _RecentReadings(archive.snapshot, window, archive.series(variable), *columns)
+
+
+def _recent_window(archive: Archive, variable: str) -> Window:
+    extent = archive.extent(variable)
+    assert extent is not None
+    return Window(extent.stop_ns - RECENT_NS, extent.stop_ns)
+
+
+class _Activity:
+    """Rows, values and flags of all stations of a snapshot, from which their health follows."""
+
+    def __init__(self, archive: OpenArchive) -> None:
+        senders = {series.station for name in archive.variables for series in archive.store.series(name)}
+        self._stations = sorted({*archive.stations, *senders})
+        self._row_of = {station: row for row, station in enumerate(self._stations)}
+        count = len(self._stations)
+        self._last_ns, self._heard_ns = np.full(count, NEVER), np.full(count, NEVER)
+        self._readings, self._missing, self._flagged = (np.zeros(count, np.int64) for _ in range(3))
+        self._variables: list[list[str]] = [[] for _ in range(count)]
+        self._rows: list[NDArray[np.intp]] = []
+        """Station of each recent value, by variable."""
+        self._stamps: list[NDArray[np.int64]] = []
+        """Timestamp of each recent value [ns since 1970 UTC], by variable."""
+
+    def _rows_of(self, series: Sequence[Series]) -> NDArray[np.intp]:
+        return np.array([self._row_of[item.station] for item in series], np.intp)
+
+    def hear(self, variable: str, newest: NewestReadings) -> None:
+        """Add the timestamps of the newest row and the newest value of each series."""
+        rows = self._rows_of(newest.series)
+        np.maximum.at(self._heard_ns, rows, newest.time_ns)
+        np.maximum.at(self._last_ns, rows, newest.valued_ns)
+        for row in np.unique(rows[newest.time_ns != NEVER]).tolist():
+            self._variables[row].append(variable)
+
+    def add(self, recent: _RecentReadings) -> None:
+        rows, valued, count = self._rows_of(recent.series)[recent.index], recent.flag != MISSING, len(self._stations)
+        flagged = (recent.flag == SUSPECT) | (recent.flag == FAIL)
+        self._readings += np.bincount(rows[valued], minlength=count)
+        self._missing += np.bincount(rows[~valued], minlength=count)
+        self._flagged += np.bincount(rows[flagged], minlength=count)
+        self._rows.append(rows[valued])
+        self._stamps.append(recent.time_ns[valued])
+
+    def assess_health(self) -> list[StationHealth]:
+        """Assess health relative to the newest row of the network, by station."""
+        if not self._stations:
+            return []
+        intervals_ns = self._learn_intervals()
+        columns = self._last_ns, self._heard_ns, self._readings, self._missing, self._flagged
+        return [
+            StationHealth(
+                station,
+                state,
+                last_ns=None if last_ns == NEVER else last_ns,
+                heard_ns=None if heard_ns == NEVER else heard_ns,
+                interval_ns=None if math.isnan(interval) else int(interval),
+                readings=readings,
+                missing=missing,
+                flagged=flagged,
+                variables=tuple(variables),
             )
-    # The network's newest row, not the wall clock, so that a finished archive is judged as of its end.
-    now_ns = max((activity.heard_ns for activity in activities.values()), default=NEVER)
-    return [activity.assess_health(station, now_ns) for station, activity in sorted(activities.items())]
+            for station, state, interval, variables, last_ns, heard_ns, readings, missing, flagged in zip(
+                self._stations,
+                self._assess_states(intervals_ns),
+                intervals_ns.tolist(),
+                self._variables,
+                *(column.tolist() for column in columns),
+                strict=True,
+            )
+        ]
 
+    def _assess_states(self, intervals_ns: NDArray[np.float64]) -> list[State]:
+        """Classify the stations, from learned intervals [ns], NaN if unknown, shape (stations,)."""
+        # Relative to the newest row and not to the wall clock, so that a finished archive is judged as of its end.
+        now_ns = self._heard_ns.max()
+        sent_rows, sent_values = self._heard_ns != NEVER, self._last_ns != NEVER
+        silent_ns = np.where(sent_values, now_ns - self._last_ns, 0)
+        learned = sent_values & ~np.isnan(intervals_ns)
+        # With too few values to learn an interval only a long silence is conclusive.
+        ended = sent_values & ~learned & (silent_ns > RECENT_NS)
+        # Rows, but never a value.
+        empty = ~sent_values & ((self._missing >= MIN_GAPS) | (sent_rows & (now_ns - self._heard_ns > RECENT_NS)))
+        states: dict[State, NDArray[np.bool_]] = {
+            "dead": (learned & (silent_ns > DEAD_FACTOR * intervals_ns)) | ended | empty,
+            "late": learned & (silent_ns > intervals_ns),
+            "reporting": learned,
+        }
+        return cast(list[State], np.select(list(states.values()), list(states), "unknown").tolist())
 
-@dataclass(eq=False)
-class _StationActivity:
-    last_ns: int = NEVER
-    heard_ns: int = NEVER
-    stamps: list[np.ndarray] = field(default_factory=list)
-    """Timestamps of recent values [ns since 1970 UTC]."""
-    readings: int = 0
-    missing: int = 0
-    flagged: int = 0
-    variables: list[str] = field(default_factory=list)
-
-    def hear(self, variable: str, heard_ns: int, valued_ns: int) -> None:
-        """Add the timestamps of the newest row and the newest value of a series."""
-        self.heard_ns, self.last_ns = max(self.heard_ns, heard_ns), max(self.last_ns, valued_ns)
-        if variable not in self.variables:
-            self.variables.append(variable)
-
-    def add(self, time_ns: np.ndarray, flag: np.ndarray) -> None:
-        valued = flag != MISSING
-        self.stamps.append(time_ns[valued])
-        self.readings += int(np.count_nonzero(valued))
-        self.missing += int(np.count_nonzero(~valued))
-        self.flagged += int(np.count_nonzero(np.isin(flag, (SUSPECT, FAIL))))
-
-    def assess_health(self, station: str, now_ns: int) -> StationHealth:
-        """Assess health relative to the newest row of the network [ns]."""
-        times = np.unique(np.concatenate(self.stamps)) if self.stamps else np.empty(0, np.int64)
-        gaps = np.diff(times)
-        interval_ns = learned_interval_ns(gaps.astype(np.float64)) if len(gaps) >= MIN_GAPS else None
-        state: State = "unknown"
-        if self.last_ns != NEVER and interval_ns is not None:
-            silent = (now_ns - self.last_ns) / interval_ns
-            state = "dead" if silent > DEAD_FACTOR else "late" if silent > 1 else "reporting"
-        # Too few values to learn an interval: only a long silence is conclusive.
-        elif self.last_ns != NEVER:
-            state = "dead" if now_ns - self.last_ns > RECENT_NS else "unknown"
-        elif self.missing >= MIN_GAPS or (self.heard_ns != NEVER and now_ns - self.heard_ns > RECENT_NS):
-            # It sends or sent rows, but never a value.
-            state = "dead"
-        last_ns, heard_ns = (None if stamp == NEVER else stamp for stamp in (self.last_ns, self.heard_ns))
-        counts = self.readings, self.missing, self.flagged
-        return StationHealth(station, state, last_ns, heard_ns, interval_ns, *counts, tuple(self.variables))
+    def _learn_intervals(self) -> NDArray[np.float64]:
+        """Learn the interval of each station [ns], NaN with too few values, shape (stations,)."""
+        count = len(self._stations)
+        if not self._rows:
+            return np.full(count, np.nan)
+        rows, stamps = np.concatenate(self._rows), np.concatenate(self._stamps)
+        order = np.lexsort((stamps, rows))
+        gaps, of_one = np.diff(stamps[order]), np.diff(rows[order]) == 0
+        # Variables read at one time are one report.
+        counted = of_one & (gaps > 0)
+        return learned_intervals_ns(gaps[counted], rows[order][1:][counted], count)
 
 
 MOST_KEPT: Final = 16

@@ -19,11 +19,11 @@ from queries.jobs.runner import Runner
 from queries.snapshots.latest import LatestValues
 from queries.snapshots.station_health import (
     MOST_DAYS,
+    HealthAssessor,
     SnapshotCache,
     assess_quality,
     reject_kinds,
     rejects_csv,
-    station_health,
 )
 from queries.web.responses.bodies import read_document
 from queries.web.responses.negotiation import form_of
@@ -37,7 +37,8 @@ _SILENT_S: Final = 60
 def router(runner: Runner, archive: OpenArchive, newest: LatestValues) -> APIRouter:
     """Create the routes of the engine, the stream and the stations' health."""
     routes = APIRouter(tags=["engine"])
-    health = SnapshotCache(archive, lambda opened, _asked: station_health(opened, newest))
+    assessor = HealthAssessor(newest)
+    health = SnapshotCache(archive, lambda opened, _asked: assessor.assess(opened))
 
     @routes.get("/engine")
     def engine() -> dict[str, Any]:

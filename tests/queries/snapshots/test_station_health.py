@@ -11,7 +11,8 @@ from hypergrid.core.flags import FAIL, GOOD, MISSING, SUSPECT
 from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.core.times import DAY_NS, SECOND_NS, parse_instant
 from hypergrid.core.units import KNOWN_VARIABLES
-from queries.snapshots.station_health import SnapshotCache, station_health
+from queries.snapshots.latest import LatestValues
+from queries.snapshots.station_health import HealthAssessor, SnapshotCache, station_health
 
 START_NS = parse_instant("2007-10-01")
 STEP_NS = 120 * SECOND_NS
@@ -139,3 +140,25 @@ def test_values_are_counted_as_commits_come(tmp_path: Path) -> None:
     # A value that is withdrawn leaves the one before it as the newest.
     add_missing(archive, "alive", 799, 800, batch="fourth")
     assert {one.station: one for one in health.get_answer()}["alive"].last_ns == START_NS + 798 * STEP_NS
+
+
+def test_health_updated_from_commits_is_that_read_anew(tmp_path: Path) -> None:
+    archive = make(tmp_path / "archive")
+    add(archive, {"alive": 900, "late": 700})
+    opened = hg.open(tmp_path / "archive")
+    newest = LatestValues(opened)
+    assessor = HealthAssessor(newest)
+    assert assessor.assess(opened) == station_health(opened)
+    commits = [
+        lambda: add(archive, {"alive": 1000, "young": 950}, begin=900, batch="readings, also of a new series"),
+        lambda: add_missing(archive, "alive", 980, 1000, batch="values that are withdrawn"),
+        lambda: add(archive, {"late": 720}, begin=690, batch="late readings, before the end of the window"),
+        lambda: add(archive, {"alive": 5000}, begin=4000, batch="a gap, beyond the window"),
+    ]
+    for number, commit in enumerate(commits):
+        commit()
+        if number % 2:
+            newest.look()
+        opened = opened.latest()
+        assert assessor.assess(opened) == station_health(opened), number
+    assert {one.station: one.state for one in assessor.assess(opened)}["late"] == "dead"

@@ -15,7 +15,13 @@ from hypergrid.core.flags import NOT_EVALUATED
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import SECOND_NS
 from hypergrid.core.units import KNOWN_VARIABLES
-from queries.standing.liveness import DEAD_FACTOR, LivenessState, learned_interval_ns
+from queries.standing.liveness import (
+    DEAD_FACTOR,
+    MIN_GAPS,
+    LivenessState,
+    learned_interval_ns,
+    learned_intervals_ns,
+)
 from queries.standing.service import StandingQueries
 from queries.standing.statistics import StandingUpdate
 from station_data.generate import generate
@@ -188,6 +194,21 @@ def test_an_interval_is_at_least_three_usual_gaps_and_grows_with_what_is_lost() 
     assert 5 * 120e9 < learned_interval_ns(lost) < 8 * 120e9
     died = np.append(steady, 100 * 120e9)
     assert learned_interval_ns(died) < 20 * 120e9
+
+
+def test_intervals_of_many_stations_are_those_of_each() -> None:
+    random = np.random.default_rng(11)
+    groups = [random.exponential(2.0, size).round(2) * 120e9 for size in (0, 1, MIN_GAPS - 1, MIN_GAPS, 13, 400, 401)]
+    groups += [np.full(50, 600e9), np.append(np.full(50, 600e9), 6e15), np.repeat([120e9, 180e9, 181e9], [20, 5, 1])]
+    gaps = np.concatenate(groups).astype(np.int64)
+    numbers = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    mixed = random.permutation(len(gaps))
+    learned = learned_intervals_ns(gaps[mixed], numbers[mixed], len(groups) + 1)
+    for interval_ns, group in zip(learned, [*groups, np.empty(0)], strict=True):
+        if len(group) < MIN_GAPS:
+            assert np.isnan(interval_ns)
+        else:
+            assert interval_ns == learned_interval_ns(group.astype(np.int64).astype(np.float64))
 
 
 def test_a_dead_station_is_told_with_its_interval_and_a_sensor_that_fails_is_not(
