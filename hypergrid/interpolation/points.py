@@ -159,6 +159,9 @@ class FieldSubset(Field):
 # 64-bit degrees projected to metres, or placed on the sphere, are off by some 1e-9 m; PyKrige uses 1e-10 m, in metres.
 COINCIDENT_M = 1e-6
 """Places within this distance [m] are coincident."""
+# Loading scipy.spatial takes 70 ms, as long as all else of a first small query; so many distances take 1 ms without it.
+_FEW_DISTANCES = 200_000
+"""Number of distances up to which numpy computes them."""
 
 
 def are_on_sphere(places_m: Floats) -> bool:
@@ -191,7 +194,7 @@ def separations(first_m: Floats, second_m: Floats) -> Floats:
 
 
 def _straight_distances(first_m: Floats, second_m: Floats) -> Floats:
-    if first_m.ndim == second_m.ndim == 2:
+    if first_m.ndim == second_m.ndim == 2 and len(first_m) * len(second_m) > _FEW_DISTANCES:
         return np.asarray(scipy.spatial.distance.cdist(first_m, second_m))
     # One coordinate at a time: all differences at once would take two or three times the memory.
     each = (first_m[..., :, None, i] - second_m[..., None, :, i] for i in range(first_m.shape[-1]))
@@ -214,8 +217,7 @@ def number_places(places_m: Floats, within_m: float = 0.0) -> NDArray[np.intp]:
 
     The distance is Euclidean; shape (places,).
     """
-    count, reach = len(places_m), max(within_m, COINCIDENT_M)
-    pairs = scipy.spatial.cKDTree(places_m).query_pairs(reach, output_type="ndarray") if count else np.empty((0, 2))
+    count, pairs = len(places_m), _find_pairs(places_m, max(within_m, COINCIDENT_M))
     if not len(pairs):
         return np.arange(count)
     near = scipy.sparse.coo_array((np.ones(len(pairs), dtype=bool), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
@@ -225,8 +227,15 @@ def number_places(places_m: Floats, within_m: float = 0.0) -> NDArray[np.intp]:
 def name_coincident(stations: Stations) -> str:
     """Name the first five pairs of coincident stations for a message; empty if there are none."""
     places_m, names = stations.positions_m, stations.names
-    pairs = sorted(scipy.spatial.cKDTree(places_m).query_pairs(COINCIDENT_M)) if len(places_m) else []
+    pairs = sorted(_find_pairs(places_m, COINCIDENT_M).tolist())
     return ", ".join(f"{names[i]} and {names[j]}" for i, j in pairs[:5])
+
+
+def _find_pairs(places_m: Floats, reach_m: float) -> NDArray[np.intp]:
+    """Find the pairs of places within a Euclidean distance [m], lower index first, shape (pairs, 2)."""
+    if len(places_m) ** 2 > _FEW_DISTANCES:
+        return np.asarray(scipy.spatial.cKDTree(places_m).query_pairs(reach_m, output_type="ndarray"), dtype=np.intp)
+    return np.argwhere(np.triu(_straight_distances(places_m, places_m) <= reach_m, 1))
 
 
 def refuse_sphere(label: str, places_m: Floats) -> None:

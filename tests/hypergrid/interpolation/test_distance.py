@@ -8,8 +8,8 @@ from pykrige.ok import OrdinaryKriging
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.geodesy import RADIUS_M, places_m
-from hypergrid.interpolation import METHODS, Stations, Targets, variogram
-from hypergrid.interpolation.points import refuse_sphere, separations, straight_radius
+from hypergrid.interpolation import METHODS, Stations, Targets, points, variogram
+from hypergrid.interpolation.points import number_places, refuse_sphere, separations, straight_radius
 
 Floats = NDArray[np.float64]
 DEGREE_M = RADIUS_M * np.pi / 180.0
@@ -30,6 +30,22 @@ def test_on_a_plane_it_is_pythagoras() -> None:
     np.testing.assert_array_equal(
         separations(np.array([[0.0, 0.0], [1.0, 1.0]]), np.array([[3.0, 4.0], [1.0, 1.0]])), [[5, 2**0.5], [13**0.5, 0]]
     )
+
+
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_few_places_have_the_distances_and_labels_of_many(monkeypatch: pytest.MonkeyPatch, dimensions: int) -> None:
+    rng = np.random.default_rng(3)
+    places, targets = rng.uniform(0, 1e5, (30, dimensions)), rng.uniform(0, 1e5, (40, dimensions))
+    # Chains of places that lie close together, in any order.
+    places = rng.permutation(np.concatenate([places, places[:9] + 40.0, places[:4] + 80.0, places[:1]]))
+    with monkeypatch.context() as changed:
+        changed.setattr(points, "_FEW_DISTANCES", 0)
+        many = separations(places, targets), number_places(places), number_places(places, 100.0)
+    few = separations(places, targets), number_places(places), number_places(places, 100.0)
+    assert len(np.unique(few[1])) == 43
+    assert len(np.unique(few[2])) == 30
+    for found, wanted in zip(few, many, strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_over_the_sphere_it_is_the_great_circle() -> None:
