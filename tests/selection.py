@@ -67,28 +67,14 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "queries/web/test_operations.py": ("test_a_server_that_ends_while_ten_queries_run_leaves_their_states_known",),
     },
     "slow": {
-        "end_to_end/test_command_line.py": (
-            "test_query_writes_each_kind_of_file",
-            "test_a_result_is_told_with_its_notes_a_line_each",
-            "test_a_second_opinion_is_a_note_and_finds_a_changed_cell",
-        ),
+        "end_to_end/test_command_line.py": ("test_a_second_opinion_is_a_note_and_finds_a_changed_cell",),
         "end_to_end/test_emptied_files.py": ("test_a_file_of_each_kind_emptied_is_named_and_read_by_nobody",),
         "end_to_end/test_compare_methods.py": ("test_kriging_is_honest_on_a_real_day",),
         "end_to_end/test_elevation.py": (
             "test_three_levels_are_three_maps_over_plains_of_their_heights",
             "test_bands_are_the_means_of_their_stations",
         ),
-        "end_to_end/foreign/test_networks.py": (
-            "test_kriging_with_the_true_covariance_is_unbiased_and_as_exact_as_it_says",
-        ),
-        "end_to_end/test_foreign_networks.py": (
-            "test_a_map_is_five_commands_away",
-            "test_every_reading_is_understood",
-            "test_the_map_is_that_of_the_readings_as_they_are_meant",
-            "test_map_and_readings_are_files_as_the_conventions_ask",
-            "test_an_alert_arrives",
-            "test_maps_are_nearly_as_good_as_kriging_with_the_true_covariance",
-        ),
+        "end_to_end/test_foreign_networks.py": ("test_maps_are_nearly_as_good_as_kriging_with_the_true_covariance",),
         "end_to_end/test_readme.py": ("test_commands_of_the_folders_work_as_printed",),
         "end_to_end/test_real_data.py": ("test_every_reading_of_every_column_is_in_the_archive",),
         "end_to_end/test_sample_network.py": (
@@ -182,7 +168,10 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_readings_beside_slices_that_are_damaged_are_told_by_their_times",
         ),
         "hypergrid/archive/test_flags.py": ("test_flags_are_those_of_a_dictionary",),
-        "hypergrid/archive/test_processes.py": ("test_nothing_is_printed",),
+        "hypergrid/archive/test_processes.py": (
+            "test_nothing_is_printed",
+            "test_a_creation_that_was_killed_leaves_nothing_in_the_way",
+        ),
         "hypergrid/archive/test_properties.py": ("test_the_archive_holds_what_a_dictionary_holds",),
         "hypergrid/archive/test_repair.py": (
             "test_plain_copies_made_during_commits_are_brought_to_a_whole_snapshot",
@@ -230,6 +219,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_what_nobody_cited_is_answered_as_of_the_commit",
             "test_snapshots_that_results_cite_are_bounded_and_those_cited_by_hand_are_not",
             "test_who_may_not_write_is_told_and_answered_as_of_the_commit",
+            "test_python_users_keep_a_snapshot_by_citing_it",
         ),
         "hypergrid/test_against_oracle.py": (
             "test_the_questions_meet_every_operator_and_every_kind_of_cells",
@@ -243,7 +233,10 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_what_is_told_of_heights_reach_and_readings_is_of_the_whole_surface",
             "test_a_variance_whose_correlation_is_found_from_all_slices_is_computed_anew",
         ),
-        "hypergrid/formats/test_in_parts.py": ("test_pieces_give_what_the_whole_gives",),
+        "hypergrid/formats/test_in_parts.py": (
+            "test_pieces_give_what_the_whole_gives",
+            "test_a_piece_is_data_and_what_was_written_or_refused",
+        ),
         "hypergrid/test_interpolate_in_time.py": (
             "test_an_archive_answers_as_the_oracle",
             "test_an_array_answers_as_the_oracle",
@@ -259,6 +252,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "hypergrid/test_start.py": (
             "test_what_takes_long_to_load_waits_until_it_is_used",
             "test_a_worker_of_a_stream_loads_neither_units_nor_what_only_queries_and_netcdf_need",
+            "test_the_first_small_map_loads_no_search_trees",
         ),
         "hypergrid/analysis/test_study.py": (
             "test_a_validation_is_told_in_a_few_lines",
@@ -376,6 +370,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_one_damaged_raw_copy_costs_no_more_than_itself",
             "test_what_is_gone_is_listed_by_series_and_time",
             "test_a_deployment_of_a_stream_that_lost_a_bit_is_read_from_its_spare",
+            "test_what_no_raw_copy_has_is_counted",
         ),
         "ingest/repair/test_upgrading.py": (
             "test_no_flipped_bit_gives_an_upgraded_archive_another_value",
@@ -389,6 +384,8 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_values_that_are_others_are_named_and_put_right",
             "test_every_reading_of_files_that_amend_one_another_is_found",
             "test_only_what_is_lost_is_stored",
+            "test_the_command_says_how_much_was_compared_and_what_is_lost",
+            "test_segments_that_cannot_be_read_are_told_by_status",
         ),
         "queries/standing/test_commands.py": ("test_a_test_alert_and_those_that_do_not_arrive_are_shown",),
         "queries/standing/test_delivery.py": (
@@ -407,6 +404,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_results_in_the_archive_outlive_stations_that_come",
             "test_a_moving_window_ends_with_the_newest_slice",
             "test_an_alert_is_raised_once_cleared_by_hysteresis_and_says_what_it_saw",
+            "test_a_full_disk_is_told_and_nothing_is_lost_by_it",
         ),
         "queries/standing/test_silence.py": (
             "test_a_standing_query_tells_the_sample_networks_deaths",
@@ -429,7 +427,11 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_random_commits",
             "test_late_new_replaced_and_missing_readings",
         ),
-        "queries/test_damaged_state.py": ("test_no_flipped_bit_is_read_as_something_else",),
+        "queries/test_damaged_state.py": (
+            "test_no_flipped_bit_is_read_as_something_else",
+            "test_lines_of_an_older_program_are_accepted",
+            "test_a_server_answers_without_its_file_of_jobs_and_says_so",
+        ),
         "queries/web/edr/test_large.py": (
             "test_owslib_lists_every_station",
             "test_pages_lead_to_every_station",
@@ -458,6 +460,8 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_many_half_open_connections_keep_nobody_out",
             "test_one_address_cannot_take_all_connections",
             "test_heads_that_are_none",
+            "test_a_body_that_comes_too_slowly_is_refused",
+            "test_a_connection_that_says_nothing_or_little_is_closed",
         ),
         "queries/web/test_logged_errors.py": ("test_an_answer_that_breaks_off_has_one_record_too",),
         "queries/web/test_memory.py": ("test_memory_is_given_back_after_large_and_refused_requests",),
@@ -486,11 +490,20 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "queries/web/test_ranges.py": (
             "test_what_bears_a_tag_is_the_same_byte_for_byte",
             "test_a_large_file_is_written_once_for_all_its_parts",
+            "test_rasterio_reads_a_window_without_the_whole",
         ),
         "queries/web/responses/test_ties.py": ("test_the_last_follower_takes_the_job_along",),
-        "queries/web/test_readiness.py": ("test_a_disk_that_hangs_is_told_once_and_then_at_once",),
+        "queries/web/test_readiness.py": (
+            "test_a_disk_that_hangs_is_told_once_and_then_at_once",
+            "test_asking_often_is_cheap",
+        ),
         "queries/test_backup_commands.py": ("test_state_is_consistent_while_a_server_writes",),
-        "queries/web/test_choosing.py": ("test_each_answers_with_what_is_chosen",),
+        "queries/web/test_choosing.py": (
+            "test_each_answers_with_what_is_chosen",
+            "test_other_boxes_have_other_tags",
+        ),
+        "hypergrid/cli/test_archive_commands.py": ("test_check_mends_what_is_damaged_and_says_what",),
+        "hypergrid/test_auto_in_queries.py": ("test_json_needs_no_method_and_the_answer_can_be_had_again",),
     },
 }
 """Marks of single functions: of those of a file, by mark."""

@@ -3,7 +3,9 @@
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -58,8 +60,29 @@ def product_files() -> list[Path]:
     return [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 
 
-def identifiers(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
+@dataclass
+class Names:
+    """Names of a file."""
+
+    identifiers: list[tuple[str, int]]
+    """All of them, each with its line."""
+    classes: list[str]
+    defined: set[str]
+    """Classes, functions and variables."""
+
+
+# Parsing all files takes two seconds.
+@cache
+def read_names(path: Path) -> Names:
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    classes = [node.name for node in nodes if isinstance(node, ast.ClassDef)]
+    defined = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    defined |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return Names(list(identifiers(nodes)), classes, defined | set(classes))
+
+
+def identifiers(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
+    for node in nodes:
         match node:
             case ast.Name(id=name) | ast.arg(arg=name) | ast.Attribute(attr=name) | ast.keyword(arg=str(name)):
                 yield name, node.lineno
@@ -73,7 +96,7 @@ def test_no_identifier_is_rejected() -> None:
     met: dict[str, list[str]] = defaultdict(list)
     for path in product_files():
         file = path.relative_to(ROOT).as_posix()
-        for name, line in identifiers(ast.parse(path.read_text(encoding="utf-8"))):
+        for name, line in read_names(path).identifiers:
             bare = name.strip("_")
             if bare in REJECTED and file not in ALLOWED.get(bare, {}):
                 met[name].append(f"{file}:{line}")
@@ -85,7 +108,7 @@ def test_what_is_allowed_is_there() -> None:
         (name, file)
         for name, files in ALLOWED.items()
         for file in files
-        if name not in {bare.strip("_") for bare, _ in identifiers(ast.parse((ROOT / file).read_text("utf-8")))}
+        if name not in {bare.strip("_") for bare, _ in read_names(ROOT / file).identifiers}
     ]
     assert not unused
 
@@ -93,16 +116,15 @@ def test_what_is_allowed_is_there() -> None:
 def test_a_class_name_stands_for_one_thing() -> None:
     homes: dict[str, list[str]] = defaultdict(list)
     for path in product_files():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                homes[node.name].append(path.relative_to(ROOT).as_posix())
+        for name in read_names(path).classes:
+            homes[name].append(path.relative_to(ROOT).as_posix())
     assert len(SEVERAL) <= 5
     assert {name: files for name, files in homes.items() if len(files) > 1 and name not in SEVERAL} == {}
 
 
 @pytest.mark.parametrize("source", ["told = 1", "def f(here): ...", "class _Told: ...", "x.told", "f(who=1)"])
 def test_a_rejected_name_is_met(source: str) -> None:
-    assert {name.strip("_").lower() for name, _ in identifiers(ast.parse(source))} & REJECTED
+    assert {name.strip("_").lower() for name, _ in identifiers(ast.walk(ast.parse(source)))} & REJECTED
 
 
 def test_the_glossary_names_what_there_is() -> None:
@@ -110,12 +132,7 @@ def test_the_glossary_names_what_there_is() -> None:
     terms = [term.strip() for term, *_ in rows if term.strip() not in ("term", "---")]
     assert len(terms) == len(set(terms)) > 40
     defined = {path.relative_to(ROOT).as_posix() for path in product_files()}
-    for path in product_files():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef | ast.FunctionDef):
-                defined.add(node.name)
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                defined.add(node.id)
+    defined.update(*(read_names(path).defined for path in product_files()))
     assert {name for *_, where in rows for name in re.findall(r"`([^`]+)`", where)} - defined == set()
 
 
