@@ -4,7 +4,9 @@ import dataclasses
 import json
 import logging
 import math
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +17,7 @@ from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.core.lru_cache import LruCache
 from hypergrid.core.parameters import Parameter, make_schema
 from hypergrid.core.readings import Station
-from hypergrid.core.times import DAY_NS, format_timestamp
+from hypergrid.core.times import DAY_NS, Window, format_timestamp
 from hypergrid.core.units import Variable
 from hypergrid.interpolation import METHODS
 from hypergrid.interpolation.methods.station_selection import PARAMETERS
@@ -26,6 +28,8 @@ from hypergrid.topology.wkt import Region
 
 SUGGESTIONS: Final = 64
 """Number of cached suggestions."""
+SUGGESTED_S: Final = 600.0
+"""How long a suggestion is given again while only readings of the same days come [s]."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -43,8 +47,8 @@ class Catalogue:
     def __init__(self, archive: OpenArchive, *, saved: Path | None = None) -> None:
         self.archive, self._saved = archive, saved
         self._logged: set[str] = set()
-        self._answerable: tuple[object, set[str]] | None = None
-        self._suggestions: LruCache[tuple[str, str | None], Suggestion] = LruCache(SUGGESTIONS)
+        self._answerable: tuple[_Facts | None, dict[str, bool]] = (None, {})
+        self._suggestions: LruCache[str | None, tuple[_Facts, float, Suggestion]] = LruCache(SUGGESTIONS)
 
     def variables(self) -> list[dict[str, Any]]:
         held = self.archive.latest().variables
@@ -101,32 +105,31 @@ class Catalogue:
     def answerable_queries(self) -> dict[str, Mapping[str, Any]]:
         """Load the saved queries that the newest snapshot can answer.
 
-        Building them all takes half a second for thousands of stations, so that it is done again only if what they
-        depend on changes: the queries, stations, layers, variables, and the days that these have readings of. Those
-        with a clip in time or a snapshot of their own are looked at each time.
+        Building them all takes half a second for thousands of stations, so an answer stays while what it depends on is
+        equal. Queries clipped in time are tried again until they can be answered, those of a snapshot of their own
+        each time.
         """
         archive, saved = self.archive.latest(), self.saved_queries()
-        extents = [(name, archive.store.extent(name)) for name in archive.variables]
-        days = {name: (span.start_ns // DAY_NS, span.stop_ns // DAY_NS) for name, span in extents if span is not None}
-        needs = (saved, archive.store.variables, archive.store.stations, archive.layers.entries, days)
-        kept = self._answerable
-        if kept is None or kept[0] != needs:
-            steady = {name for name, document in saved.items() if not _is_of_its_time(document)}
-            kept = self._answerable = needs, {name for name in steady if _can_answer(archive, saved[name])}
-        return {
-            name: document
-            for name, document in saved.items()
-            if name in kept[1] or (_is_of_its_time(document) and _can_answer(archive, document))
-        }
+        facts, answers = _find_facts(archive, saved), {}
+        if facts.can_follow(self._answerable[0]):
+            answers = {
+                name: answer
+                for name, answer in self._answerable[1].items()
+                if saved[name].get("snapshot") is None and (answer or not _is_clipped_in_time(saved[name]))
+            }
+        answers |= {name: _can_answer(archive, saved[name]) for name in saved if name not in answers}
+        self._answerable = facts, answers
+        return {name: document for name, document in saved.items() if answers[name]}
 
     def suggest(self, variable: str | None) -> Suggestion:
-        """Return a first query at the newest snapshot, cached; parameters and errors as of `suggest_document`."""
+        """Return a first query at a recent snapshot, cached; parameters and errors as of `suggest_document`."""
         archive = self.archive.latest()
-        key = archive.snapshot, variable
-        suggestion = self._suggestions.peek(key)
-        if suggestion is None:
+        facts, since_s, suggestion = self._suggestions.peek(variable) or (None, 0.0, None)
+        # Reading the newest days of thousands of stations takes a second, and the newest whole day changes seldom.
+        newest = _find_facts(archive, {})
+        if suggestion is None or not newest.can_follow(facts) or time.monotonic() - since_s > SUGGESTED_S:
             suggestion = suggest_document(archive, variable)
-            self._suggestions.put(key, suggestion, 1)
+            self._suggestions.put(variable, (newest, time.monotonic(), suggestion), 1)
         return suggestion
 
     def adapt(self, document: Mapping[str, Any], variable: str) -> Suggestion:
@@ -141,10 +144,45 @@ class Catalogue:
             yield from ((path.stem, _read(path)) for path in sorted(self._saved.glob("*.json")))
 
 
-def _is_of_its_time(document: Mapping[str, Any]) -> bool:
-    """Return whether a query names a time or a snapshot, so that later readings change whether it can be answered."""
+@dataclass(frozen=True)
+class _Facts:
+    """What decides whether a query can be answered, but for single readings."""
+
+    saved: Mapping[str, Mapping[str, Any]]
+    variables: Mapping[str, Variable]
+    stations: Mapping[str, Station]
+    layers: object
+    extents: Mapping[str, Window | None]
+
+    def can_follow(self, earlier: "_Facts | None") -> bool:
+        """Return whether what could be answered before still can: nothing but readings of the same days was added."""
+        return (
+            earlier is not None
+            and dataclasses.replace(self, extents={}) == dataclasses.replace(earlier, extents={})
+            and self.extents.keys() == earlier.extents.keys()
+            and all(_only_grew(span, earlier.extents[name]) for name, span in self.extents.items())
+        )
+
+
+def _find_facts(archive: OpenArchive, saved: Mapping[str, Mapping[str, Any]]) -> _Facts:
+    store = archive.store
+    extents = {name: store.extent(name) for name in archive.variables}
+    return _Facts(saved, store.variables, store.stations, archive.layers.entries, extents)
+
+
+def _only_grew(span: Window | None, earlier: Window | None) -> bool:
+    """Return whether an extent holds an earlier one, and covers the same days."""
+    if span is None or earlier is None:
+        return span is earlier
+    return (
+        earlier.start_ns // DAY_NS * DAY_NS <= span.start_ns <= earlier.start_ns
+        and earlier.stop_ns <= span.stop_ns < (earlier.stop_ns // DAY_NS + 1) * DAY_NS
+    )
+
+
+def _is_clipped_in_time(document: Mapping[str, Any]) -> bool:
     clip = document.get("clip")
-    return document.get("snapshot") is not None or (isinstance(clip, Mapping) and "time" in clip)
+    return isinstance(clip, Mapping) and "time" in clip
 
 
 def _can_answer(archive: OpenArchive, document: Mapping[str, Any]) -> bool:

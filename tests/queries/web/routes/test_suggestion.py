@@ -11,10 +11,16 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 import hypergrid as hg
+import queries.snapshots.catalogue as catalogue_module
 from hypergrid.analysis.suggestion import suggest_document
+from hypergrid.archive import Archive
 from hypergrid.core.errors import NotFound
+from hypergrid.core.flags import NOT_EVALUATED
+from hypergrid.core.readings import Position, Readings, Series, Station
+from hypergrid.core.times import DAY_NS, SECOND_NS
+from hypergrid.core.units import KNOWN_VARIABLES
 from queries.snapshots.catalogue import Catalogue
-from tests.queries.conftest import MAP
+from tests.queries.conftest import MAP, START_NS
 from viz.client import Client
 
 
@@ -59,3 +65,60 @@ def test_saved_queries_that_cannot_be_answered_are_left_out(archive: hg.OpenArch
     catalogue = Catalogue(archive, saved=tmp_path)
     assert catalogue.saved_queries().keys() == documents.keys()
     assert catalogue.answerable_queries() == {"map": MAP}
+
+
+def add_hours(store: Archive, hours: range, *, station: str = "1", variable: str = "air_temperature") -> None:
+    """Commit a reading each ten minutes."""
+    time_ns = START_NS + np.arange(6 * hours.start, 6 * hours.stop) * 600 * SECOND_NS
+    series = (Series(variable, station, 2.0, interval_s=600, source="feed/t"),)
+    value, flag = np.sin(np.arange(len(time_ns))), np.full(len(time_ns), NOT_EVALUATED, np.uint8)
+    with store.commit(batch=f"{hours} {station} {variable}", message="more", now_ns=START_NS + DAY_NS) as writer:
+        writer.readings(Readings(series, np.zeros(len(time_ns), np.int32), time_ns, value, flag, time_ns))
+
+
+def test_answers_stay_while_only_readings_of_the_same_days_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables = [KNOWN_VARIABLES["air_temperature"], KNOWN_VARIABLES["relative_humidity"]]
+    store = Archive.create(tmp_path / "archive", name="small", slice_s=600, variables=variables, now_ns=START_NS)
+    add_hours(store, range(30))
+    queries = {
+        "all": {"variable": "air_temperature", "steps": []},
+        "humid": {"variable": "relative_humidity", "steps": []},
+        "today": {"variable": "air_temperature", "steps": [], "clip": {"time": ["2007-10-02", "2007-10-03"]}},
+        "evening": {"variable": "air_temperature", "steps": [], "clip": {"time": ["2007-10-02T18:00Z", "2007-10-03"]}},
+        "then": {"variable": "air_temperature", "steps": [], "snapshot": store.latest().snapshot},
+    }
+    for name, document in queries.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    looked: list[Any] = []
+
+    def count(name: str) -> None:
+        real = getattr(catalogue_module, name)
+        monkeypatch.setattr(catalogue_module, name, lambda *given: (looked.append(given[1]), real(*given))[1])
+
+    count("_can_answer")
+    count("suggest_document")
+    catalogue = Catalogue(hg.open(tmp_path / "archive"), saved=tmp_path)
+
+    def ask() -> tuple[set[str], list[Any]]:
+        looked.clear()
+        answerable = set(catalogue.answerable_queries())
+        catalogue.suggest(None)
+        return answerable, [next((n for n, one in queries.items() if one == item), item) for item in looked]
+
+    assert ask() == ({"all", "today", "then"}, ["all", "evening", "humid", "then", "today", None])
+    # Readings of the same day: what could not be answered within a time is tried again, and what names a snapshot.
+    add_hours(store, range(30, 40))
+    assert ask() == ({"all", "today", "then"}, ["evening", "then"])
+    add_hours(store, range(40, 44))
+    assert ask() == ({"all", "today", "then", "evening"}, ["evening", "then"])
+    assert ask() == ({"all", "today", "then", "evening"}, ["then"])
+    everything = ["all", "evening", "humid", "then", "today", None]
+    add_hours(store, range(50, 60))
+    assert ask() == ({"all", "today", "then", "evening"}, everything), "another day"
+    add_hours(store, range(50, 60), variable="relative_humidity")
+    assert ask() == (set(queries), everything), "another variable"
+    with store.commit(batch="place", message="stations", now_ns=START_NS) as writer:
+        writer.stations([Station("1", "one", (Position(None, 7.0, 45.0, 2000.0),))])
+    assert ask() == (set(queries), everything), "a position"
