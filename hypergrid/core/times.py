@@ -29,7 +29,14 @@ _UNITS_NS: Final = {
     "hour": 3600 * SECOND_NS, "hours": 3600 * SECOND_NS, "d": DAY_NS, "day": DAY_NS, "days": DAY_NS,
     "week": 7 * DAY_NS, "weeks": 7 * DAY_NS,
 }  # fmt: skip
-_DURATION: Final = re.compile(r"\s*([+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-z]+)\s*")
+_DURATION: Final = re.compile(r"\s*([+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]+)\s*")
+_CALENDAR_UNITS: Final = {
+    **dict.fromkeys("month months mon mons mo mos M ME MS".split(), "month"),
+    **dict.fromkeys("quarter quarters season seasons Q QE QS".split(), "season"),
+    **dict.fromkeys("year years yr yrs y a Y YE YS A".split(), "year"),
+}
+"""Units of the calendar that have no fixed length; the capitals are pandas' aliases."""
+_DAYS_OF: Final = {"month": "30day", "season": "90day", "year": "365day"}
 _DAY_END: Final = re.compile(r"(?<=[T ])24(?=(?::?00(?::?00(?:\.0+)?)?)?(?![0-9:.]))")
 """Hour 24 of an instant, which ISO 8601 allows only at the exact end of a day."""
 _INSTANT: Final = re.compile(
@@ -104,15 +111,26 @@ def _offset_ns(aware: datetime) -> int:
     return round(offset / timedelta(microseconds=1)) * 1000
 
 
+def calendar_unit_of(value: object) -> str | None:
+    """Return the calendar unit (month, season, year) of a length such as "1month", or None."""
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    return _CALENDAR_UNITS.get(match[2]) if match is not None else None
+
+
 def parse_duration(value: object) -> int:
     """Parse a positive duration [ns] from text such as "10min", "1h", "1day", "250ms".
 
     Raises
     ------
     InvalidTime
-        The text is not a duration, or is not above zero.
+        The text is not a duration, is one of calendar months or years, or is not above zero.
     """
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if unit := calendar_unit_of(value):
+        raise InvalidTime(
+            f"a duration needs a fixed length, which a {unit} of the calendar has not; got {value!r}; write days, such "
+            f"as {_DAYS_OF[unit]!r}"
+        )
     if match is None or match[2] not in _UNITS_NS:
         raise InvalidTime(f"a duration needs a number and a unit such as '10min', '1h' or '1day'; got {value!r}")
     # Decimal is exact for fractions such as 0.1 s.

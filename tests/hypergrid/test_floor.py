@@ -123,6 +123,16 @@ def test_what_is_no_duration_is_refused(text: object) -> None:
         parse_duration(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("1month", "a month of the calendar.*'30day'"), ("2 years", "a year of the calendar.*'365day'"),
+     ("1M", "a month of"), ("1QE", "a season of")],
+)  # fmt: skip
+def test_lengths_of_the_calendar_are_no_durations(text: str, said: str) -> None:
+    with pytest.raises(InvalidTime, match=f"needs a fixed length, which {said}"):
+        parse_duration(text)
+
+
 @given(st.integers(1, 10**17))
 def test_durations_come_back(length: int) -> None:
     assert parse_duration(format_duration(length)) == length

@@ -7,7 +7,15 @@ from typing import Any, Final
 import numpy as np
 
 from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime, NotFound
-from hypergrid.core.times import DAY_NS, Window, format_duration, format_instant, parse_duration, parse_instant
+from hypergrid.core.times import (
+    DAY_NS,
+    Window,
+    calendar_unit_of,
+    format_duration,
+    format_instant,
+    parse_duration,
+    parse_instant,
+)
 from hypergrid.topology import (
     CYCLES,
     HOUR_OF_DAY,
@@ -121,8 +129,20 @@ def parse_cells(spec: object, stations: SeriesAxis | None = None) -> Rule:
     # Without a digit it is a misspelt name, not a duration.
     if not any(letter.isdigit() for letter in spec):
         raise NotFound.among(kind="time cells", given=spec, existing=["all", "10min", *UNITS, *CYCLES])
-    length = parse_duration(spec)
+    length = _parse_length(spec)
     return Sliding(length, length)
+
+
+def _parse_length(value: object) -> int:
+    """Parse the fixed length of a cell [ns]; errors name the cells of the calendar."""
+    if (unit := calendar_unit_of(value)) is None:
+        return parse_duration(value)
+    raise InvalidTime(
+        f"time cells of {value!r} have no fixed length; write {unit!r} for each {unit} of the calendar (there are "
+        f"{', '.join(map(repr, UNITS))}), or {{'step': {unit!r}, 'zone': 'Europe/Zurich'}} by a zone; cells that come "
+        f"again every year are {', '.join(repr(name) for name in CYCLES if name.endswith('of_year'))}; others are "
+        "listed as {'edges': ['2007-01-01', …]}, and a fixed length is written in days, such as '30day'"
+    )
 
 
 def _parse_mapping(spec: Mapping[str, Any], stations: SeriesAxis | None) -> Rule:
@@ -151,10 +171,10 @@ def _parse_stepped(spec: Mapping[str, Any]) -> Rule:
     if isinstance(step, str) and step in UNITS:
         _check_keys(spec, {"step", "zone", "offset"})
         return Calendar(step, UNITS[step], clock)
-    step_ns = parse_duration(step)
+    step_ns = _parse_length(step)
     # Without a zone every day has 24 hours, so cells are regular.
     if clock.zone is None:
-        return Sliding(step_ns, parse_duration(spec.get("length", step)), clock.offset_ns)
+        return Sliding(step_ns, _parse_length(spec.get("length", step)), clock.offset_ns)
     if step_ns % DAY_NS or step_ns > LONGEST_IN_ZONE_NS or "length" in spec:
         raise InvalidQuery(
             f"time cells by a zone need whole days, up to 366, or 'month', 'season', 'year', and no 'length'; got "
@@ -171,6 +191,8 @@ def _parse_cycle(spec: Mapping[str, Any], stations: SeriesAxis | None) -> Cycle:
     if isinstance(name, str) and name in CYCLES:
         _check_keys(spec, {"periodic", "zone", "solar"})
         return CYCLES[name].with_clock(_parse_clock(spec, stations))
+    if calendar_unit_of(name):
+        _parse_length(name)
     if "within" not in spec:
         if isinstance(name, str) and any(letter.isdigit() for letter in name):
             raise InvalidQuery(
@@ -178,7 +200,7 @@ def _parse_cycle(spec: Mapping[str, Any], stations: SeriesAxis | None) -> Cycle:
             )
         raise NotFound.among(kind="periodic cells", given=name, existing=CYCLES)
     _check_keys(spec, {"periodic", "within", "phase", "zone", "solar"})
-    length, period = parse_duration(name), parse_duration(spec["within"])
+    length, period = parse_duration(name), _parse_length(spec["within"])
     phase = parse_duration(spec["phase"]) % period if spec.get("phase") is not None else 0
     if period % length or period == length:
         raise InvalidQuery(

@@ -482,6 +482,12 @@ def test_json_keeps_every_kind(archive: OpenArchive) -> None:
     [
         ("mnth", NotFound, "unknown time cells 'mnth'; did you mean 'month'"),
         ("0h", InvalidTime, "above zero"),
+        ("1month", InvalidTime, "write 'month' for each month .*'hydrological_year'.*'month_of_year'.*'edges'"),
+        ("3 months", InvalidTime, "'season'"),
+        ({"step": "2 years", "zone": ZURICH}, InvalidTime, "write 'year' for each year"),
+        ({"length": "1month", "step": "1day"}, InvalidTime, "write 'month'"),
+        ({"periodic": "1month"}, InvalidTime, "come again every year are 'day_of_year', 'month_of_year'"),
+        ({"periodic": "1day", "within": "1month"}, InvalidTime, "write 'month'"),
         ({"step": "-1day", "zone": ZURICH}, InvalidTime, "above zero"),
         ({"step": "1day", "zone": "Europe/Zurch"}, NotFound, "unknown time zone 'Europe/Zurch'; did you mean 'E"),
         ({"step": "1day", "zone": 3}, NotFound, "unknown time zone '3'"),
