@@ -226,7 +226,7 @@ def _worth(archive: OpenArchive, recent: _Recent) -> tuple[bool, bool, bool, boo
 
 def _order_variables(archive: OpenArchive) -> Sequence[str]:
     """Return at most eight variables: preferred ones, then those of many series."""
-    counts = {name: len(archive.store.series(name)) for name in archive.variables}
+    counts = {name: len(archive.store.list_series(name)) for name in archive.variables}
     is_preferred = {name: variable.standard_name in PREFERRED for name, variable in archive.variables.items()}
     return sorted(counts, key=lambda name: (not is_preferred[name], -counts[name]))[:8]
 
@@ -235,12 +235,13 @@ def _look_at(archive: OpenArchive, name: str) -> _Recent | None:
     """Look at the newest readings of a variable; None if there are none."""
     variable, store = archive.store.variable(name), archive.store
     extent = store.extent(name)
-    if extent is None:
+    listed = store.list_series(name)
+    if extent is None or not listed:
         return None
-    chosen, select = _choose_series(store.series(name))
+    chosen, select = _choose_series(listed)
     days = max((extent.stop_ns - extent.start_ns) / DAY_NS, 1.0)
-    rate = max(store.readings(name) / max(len(store.series(name)), 1) / days, 1e-3)
-    series = tuple(store.series(name)[index] for index in chosen.tolist())
+    rate = max(store.readings(name) / len(listed) / days, 1e-3)
+    series = tuple(listed[index] for index in chosen.tolist())
     sampled = _sample(chosen, rate * 8)
     end_ns, spacing_ns = _find_common_end(archive, name, chosen, extent, rate)
     stop_ns = _find_full_day(archive, name, sampled, end_ns, spacing_ns)
@@ -257,13 +258,13 @@ def _look_at(archive: OpenArchive, name: str) -> _Recent | None:
     return _Recent(variable, series, select, window, spacing_ns, len(means), varies)
 
 
-def _choose_series(series: tuple[Series, ...]) -> tuple[NDArray[np.intp], Document]:
+def _choose_series(series: Mapping[int, Series]) -> tuple[NDArray[np.intp], Document]:
     """Choose series by statistic, then height, interval and the like until each station has one.
 
     Of several values that which leaves the most stations is chosen. Returns the indices of the series, and the
     selection of a query that reads the same.
     """
-    indices = list(range(len(series)))
+    indices = list(series)
     select: Document = {}
     by_default = [index for index in indices if series[index].statistic in SELECTED_BY_DEFAULT["statistic"]]
     if 2 * _count_stations(series, by_default) >= _count_stations(series, indices):
@@ -281,7 +282,7 @@ def _choose_series(series: tuple[Series, ...]) -> tuple[NDArray[np.intp], Docume
     return np.array(indices, np.intp), select
 
 
-def _count_stations(series: tuple[Series, ...], indices: Sequence[int]) -> int:
+def _count_stations(series: Mapping[int, Series] | tuple[Series, ...], indices: Sequence[int]) -> int:
     return len({series[index].station for index in indices})
 
 

@@ -32,6 +32,7 @@ from hypergrid.archive.arrays.reader import (
 from hypergrid.archive.arrays.records import FileEntry, Reject, Snapshot, decode_station, read_snapshot
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.variable_group import Extent, VariableGroup
+from hypergrid.archive.arrays.withdrawn import Withdrawn
 from hypergrid.archive.disk.folder import Identity, create_folder, read_identity, remove_folder, synchronise
 from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.disk.retention import (
@@ -285,7 +286,9 @@ class Archive:
     @cached_property
     def stations(self) -> Mapping[str, Station]:
         """Stations by id, each with its position history."""
-        return MappingProxyType({key: decode_station(content) for key, content in self.root.stations.items()})
+        hidden = self._withdrawn.hidden_stations(self.as_of_ns)
+        decoded = {key: decode_station(content) for key, content in self.root.stations.items() if key not in hidden}
+        return MappingProxyType(decoded)
 
     @cached_property
     def layers(self) -> Layers:
@@ -356,12 +359,25 @@ class Archive:
     def series(self, variable: str) -> tuple[Series, ...]:
         """Return the series of a variable; the order never changes, new series are appended.
 
+        They include withdrawn ones, which `list_series` leaves out.
+
         Raises
         ------
         NotFound
             There is no such variable.
         """
         return self._get_group(variable).series
+
+    def list_series(self, variable: str) -> Mapping[int, Series]:
+        """Return the series of a variable that no remapping withdrew, by index into `series(variable)`.
+
+        Raises
+        ------
+        NotFound
+            There is no such variable.
+        """
+        hidden = set(self._withdrawn.hidden_series(variable, self.as_of_ns))
+        return {number: item for number, item in enumerate(self.series(variable)) if number not in hidden}
 
     def extent(self, variable: str) -> Window | None:
         """Return the window from the first to the last slice with readings; None if empty.
@@ -501,9 +517,10 @@ class Archive:
             return count_cells(group, self.slices, window=window, series=series, flags=flags, maximum=maximum)
 
     def rejects(self) -> list[Reject]:
-        """Return the rejects in commit order."""
+        """Return the rejects in commit order, without those of files that were remapped and read since."""
         with self._translate_errors():
-            return self.root.rejects()
+            hidden = self._withdrawn.hidden_rejects(self.as_of_ns)
+            return [reject for row, reject in enumerate(self.root.rejects()) if row not in hidden]
 
     def files(self) -> list[FileEntry]:
         """Return the ingested files in commit order."""
@@ -764,6 +781,10 @@ class Archive:
         with self._translate_errors():
             return Root.open(self._repository, self.snapshot)
 
+    @cached_property
+    def _withdrawn(self) -> Withdrawn:
+        return self.root.withdrawn
+
     def _get_group(self, variable: str) -> VariableGroup:
         if variable not in self._groups:
             self.root.require_variable(variable)
@@ -788,4 +809,5 @@ class Archive:
             }
         else:
             counts = count_as_of(group, self.slices, self.as_of_ns)
-        return {"series": len(group.series), "values": counts["readings"] - counts["missing"], **counts}
+        listed = len(self.list_series(group.variable.name))
+        return {"series": listed, "values": counts["readings"] - counts["missing"], **counts}

@@ -1,6 +1,6 @@
 """Changes to an archive within one commit."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from threading import Lock
@@ -70,6 +70,7 @@ class Writer:
         self._touched: dict[str, dict[str, ChangeSet]] = {}
         self._locks: dict[str, Lock] = {}
         self._totals = Lock()
+        self._withdrawn = self._root.withdrawn
         self._counts = Conservation()
         self._rejects = 0
         self._files: list[FileEntry] = []
@@ -377,6 +378,40 @@ class Writer:
         self._touch_layer(name)
         return removed
 
+    def withdraw(
+        self,
+        series: Mapping[str, Iterable[Series]],
+        rejects: Collection[Reject],
+        *,
+        since_ns: int,
+        kept: Collection[str],
+    ) -> None:
+        """List series without a value, their stations, and rejects no more; all of them stay in the store.
+
+        Parameters
+        ----------
+        series
+            Series by variable.
+        since_ns
+            Instant from which they are not listed [ns since 1970 UTC].
+        kept
+            Ids of stations that stay listed even without a series.
+        """
+        numbers = {
+            name: self._number_series(self._get_group(name), tuple(gone)).tolist() for name, gone in series.items()
+        }
+        rows = [row for row, reject in enumerate(self._root.rejects()) if reject in rejects]
+        withdrawn = self._withdrawn.add(since_ns, series=numbers, stations=(), rejects=rows)
+        alive = {
+            item.station
+            for name in self._root.variables
+            for number, item in enumerate(self._get_group(name).series)
+            if number not in withdrawn.series.get(name, {})
+        }
+        ghosts = {item.station for gone in series.values() for item in gone} - alive - set(kept)
+        self._withdrawn = withdrawn.add(since_ns, series={}, stations=ghosts, rejects=())
+        self.changed |= self._withdrawn != self._root.withdrawn
+
     def rejects(self, rejects: Iterable[Reject]) -> None:
         self._rejects += self._count(self._root.add_rejects(list(rejects)))
 
@@ -404,6 +439,8 @@ class Writer:
             return None
         for group in self._groups.values():
             group.save()
+        if self._withdrawn != self._root.withdrawn:
+            self._root.withdrawn = self._withdrawn
         # The writer may be kept for its snapshot; its chunks are not needed any more.
         self._pool.clear()
         self._root.add_commit(self.batch, self._files)
@@ -478,6 +515,10 @@ class Writer:
             # Threads that store other variables update the same totals.
             self._counts += total
             self.changed |= total.changed > 0
+            if group.variable.name in self._withdrawn.series or self._withdrawn.stations:
+                valued = np.unique(kept.index[kept.flag != MISSING])
+                stations = {group.series[number].station for number in valued.tolist()}
+                self._withdrawn = self._withdrawn.restore(group.variable.name, valued, stations)
         return total
 
     def _record(self, group: VariableGroup, outcome: MergeOutcome) -> Conservation:

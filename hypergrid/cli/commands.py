@@ -470,7 +470,7 @@ def variables(archive: ArchiveArgument, *, snapshot: SnapshotOption = None, as_j
     for name, variable in opened.variables.items():
         extent = opened.store.extent(name)
         period = (format_instant(extent.start_ns), format_instant(extent.stop_ns)) if extent else ("", "")
-        rows.append((name, variable.unit, len(opened.store.series(name)), *period))
+        rows.append((name, variable.unit, len(opened.store.list_series(name)), *period))
     show_rows(f"Variables of {opened.name}", ("variable", "unit", "series", "from", "to"), rows, as_json=as_json)
 
 

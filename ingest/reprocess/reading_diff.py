@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.archive import Archive, Conservation, FileEntry, Writer
+from hypergrid.archive import Archive, Conservation, FileEntry, Reject, Writer
 from hypergrid.core.flags import MISSING
 from hypergrid.core.readings import Readings, Series, concatenate, equal_values, share_series
 from hypergrid.core.times import SECOND_NS, Window
@@ -48,7 +48,9 @@ class RemapReport:
     superseded: int = 0
     """Readings that were replaced and are retained."""
     empty_series: tuple[str, ...] = ()
-    """Series, as variable:station:feed:column, all of whose readings were withdrawn."""
+    """Series, as variable:station:feed:column, all of whose readings were withdrawn; they are listed no more."""
+    rejects_withdrawn: int = 0
+    """Rejects of before that the current description reads, or does not see; they are listed no more."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     snapshot: str | None = None
     """Committed snapshot; None if nothing changed."""
@@ -131,11 +133,19 @@ class ReadingDiff:
                     total += inspector.store(writer, variables[name], readings, offered.get)
                 notify((index + 1) / len(cuts))
             self.report.revised, self.report.superseded = inspector.revised, total.superseded
-            self.report.empty_series = self._find_empty_series(writer, names)
+            empty = self._find_empty_series(writer, names)
+            self.report.empty_series = tuple(
+                f"{name}:{item.station}:{item.source}" for name, gone in empty.items() for item in gone
+            )
+            stale = self._find_stale_rejects(entries)
+            self.report.rejects_withdrawn = len(stale)
+            writer.withdraw(
+                empty, set(stale), since_ns=self.now_ns, kept={station.id for station in described.stations}
+            )
             if described.quality.run and total.changed:
                 tested = {name: variables[name] for name in new.series}
                 writer.quality({**self.archive.quality, **described.quality.to_json(tested)})
-            self._write_ledger(writer, entries, changed=total.changed > 0)
+            self._write_ledger(writer, entries, changed=total.changed > 0 or bool(stale))
         self.report.snapshot = writer.snapshot
 
     def _windows(self, writer: Writer) -> Sequence[Window]:
@@ -186,9 +196,17 @@ class ReadingDiff:
         offered = concatenate([replace(readings, tests=None) for readings in (new.take_rows(changes), withdrawn)])
         return replace(offered, arrival_ns=np.full(len(offered), self.now_ns, np.int64)).sort_rows()
 
-    def _find_empty_series(self, writer: Writer, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the series that only the old description gives and that have no values left."""
-        empty_series = []
+    def _find_stale_rejects(self, entries: Mapping[str, FileEntry]) -> list[Reject]:
+        """Return the rejects of the files that were read again which the current description does not give."""
+        stock = self.new.stock
+        read = {entries[entry.sha256].name for entry in stock.files(self.now_ns)
+                if entry.readings and entry.sha256 in entries}  # fmt: skip
+        still = set(stock.rejects())
+        return [reject for reject in self.archive.rejects() if reject.file in read and reject not in still]
+
+    def _find_empty_series(self, writer: Writer, names: Sequence[str]) -> dict[str, list[Series]]:
+        """Return the series, by variable, that only the old description gives and that have no values left."""
+        empty_series = {}
         for name in names:
             gone = {sensor_series for parsed_as in self.old for sensor_series in parsed_as.series.get(name, ())} - set(
                 self.new.series.get(name, ())
@@ -196,12 +214,12 @@ class ReadingDiff:
             if gone and self.report.withdrawn:
                 stored = writer.read(name)
                 alive = set(np.unique(stored.index[stored.flag != MISSING]).tolist())
-                empty_series += [
-                    f"{name}:{sensor_series.station}:{sensor_series.source}"
+                empty_series[name] = [
+                    sensor_series
                     for number, sensor_series in enumerate(stored.series)
                     if sensor_series in gone and number not in alive
                 ]
-        return tuple(empty_series)
+        return empty_series
 
     def _write_ledger(self, writer: Writer, entries: Mapping[str, FileEntry], *, changed: bool) -> None:
         """Record by which mapping the files were last read, add rejects, and keep the description."""

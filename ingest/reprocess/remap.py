@@ -249,10 +249,11 @@ class _RemapRun:
             self.warn(f"{report.kept:,} readings were replaced by others since they were ingested, and were left alone")
         if report.empty_series:
             self.warn(
-                f"series that nothing gives any more stay listed, with missing values alone: "
-                f"{list_names(report.empty_series)}; where a station has another one now, queries .select it by its "
-                f"source"
+                f"series that nothing gives any more are not listed any more; older snapshots have them: "
+                f"{list_names(report.empty_series)}"
             )
+        if report.rejects_withdrawn:
+            self.warn(f"{report.rejects_withdrawn:,} rejects of before hold no more, and are not listed any more")
         return report
 
     def entries(self) -> dict[str, FileEntry]:

@@ -16,7 +16,7 @@ from hypergrid.core.flags import ACCEPTED_BY_DEFAULT, MISSING
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import DAY_NS, SECOND_NS, Window
 from hypergrid.query import OpenArchive
-from queries.snapshots.changes import read_changed, read_changes
+from queries.snapshots.changes import list_numbers, read_changed, read_changes
 
 _COLUMNS: Final = ("time_ns", "value", "flag", "valued_ns")
 NEVER: Final = np.iinfo(np.int64).min
@@ -151,13 +151,13 @@ def newest_of(archive: Archive, variable: str, known: NewestReadings | None = No
 def _search_newest(archive: Archive, variable: str) -> NewestReadings:
     """Search backwards in growing windows, only for series without a value so far."""
     series, extent = archive.series(variable), archive.extent(variable)
-    newest = _make_empty(archive, series)
+    newest, listed = _make_empty(archive, series), list_numbers(archive, variable)
     if extent is None:
         return newest
     stop, length = extent.stop_ns, DAY_NS
     slice_ns = round(archive.slice_s * SECOND_NS)
     while stop > extent.start_ns:
-        open_ones = np.flatnonzero(newest.valued_ns == NEVER)
+        open_ones = listed[newest.valued_ns[listed] == NEVER]
         if not len(open_ones):
             break
         # A station may have sent missing values for years: bound the amount read at once.
@@ -175,7 +175,10 @@ def _update_newest(known: NewestReadings, archive: Archive, variable: str) -> Ne
     changed = read_changed(archive, known.snapshot, variable)
     if changed is None:
         return _search_newest(archive, variable)
-    series = archive.series(variable)
+    series, listed = archive.series(variable), list_numbers(archive, variable)
+    if (np.delete(known.time_ns, listed[listed < len(known.time_ns)]) != NEVER).any():
+        # Series were withdrawn meanwhile.
+        return _search_newest(archive, variable)
     more = _make_empty(archive, series[len(known.series) :])
     columns = (np.concatenate([getattr(known, name), getattr(more, name)]) for name in _COLUMNS)
     newest = NewestReadings(archive.snapshot, series, *columns)

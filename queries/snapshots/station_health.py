@@ -22,7 +22,7 @@ from hypergrid.core.readings import Series
 from hypergrid.core.times import DAY_NS, Window
 from hypergrid.formats.results import escape_formula
 from hypergrid.query import OpenArchive
-from queries.snapshots.changes import read_changed
+from queries.snapshots.changes import list_numbers, read_changed
 from queries.snapshots.latest import NEVER, LatestValues, NewestReadings, newest_of
 from queries.standing.liveness import DEAD_FACTOR, MIN_GAPS, learned_intervals_ns
 
@@ -92,7 +92,7 @@ class HealthAssessor:
                 continue
             known = self._newest.read_newest(name) if self._newest and name in self._newest.archive.variables else None
             activity.hear(name, newest_of(archive.store, name, known))
-            activity.add(self._read_recent(archive.store, name))
+            activity.add(self._read_recent(archive.store, name), list_numbers(archive.store, name))
         return activity.assess_health()
 
     def _read_recent(self, archive: Archive, variable: str) -> "_RecentReadings":
@@ -148,7 +148,7 @@ class _Activity:
     """Rows, values and flags of all stations of a snapshot, from which their health follows."""
 
     def __init__(self, archive: OpenArchive) -> None:
-        senders = {series.station for name in archive.variables for series in archive.store.series(name)}
+        senders = {item.station for name in archive.variables for item in archive.store.list_series(name).values()}
         self._stations = sorted({*archive.stations, *senders})
         self._row_of = {station: row for row, station in enumerate(self._stations)}
         count = len(self._stations)
@@ -161,21 +161,27 @@ class _Activity:
         """Timestamp of each recent value [ns since 1970 UTC], by variable."""
 
     def _rows_of(self, series: Sequence[Series]) -> NDArray[np.intp]:
-        return np.array([self._row_of[item.station] for item in series], np.intp)
+        """Return the station of each series, -1 if no series of it is listed, shape (series,)."""
+        return np.array([self._row_of.get(item.station, -1) for item in series], np.intp)
 
     def hear(self, variable: str, newest: NewestReadings) -> None:
         """Add the timestamps of the newest row and the newest value of each series."""
-        rows = self._rows_of(newest.series)
-        np.maximum.at(self._heard_ns, rows, newest.time_ns)
-        np.maximum.at(self._last_ns, rows, newest.valued_ns)
-        for row in np.unique(rows[newest.time_ns != NEVER]).tolist():
+        sent = newest.time_ns != NEVER
+        rows = self._rows_of(newest.series)[sent]
+        np.maximum.at(self._heard_ns, rows, newest.time_ns[sent])
+        np.maximum.at(self._last_ns, rows, newest.valued_ns[sent])
+        for row in np.unique(rows).tolist():
             self._variables[row].append(variable)
 
-    def add(self, recent: _RecentReadings) -> None:
-        rows, valued, count = self._rows_of(recent.series)[recent.index], recent.flag != MISSING, len(self._stations)
-        flagged = (recent.flag == SUSPECT) | (recent.flag == FAIL)
+    def add(self, recent: _RecentReadings, listed: NDArray[np.intp]) -> None:
+        """Add recent readings; those of series that are not listed do not count."""
+        row_of = np.full(len(recent.series), -1, np.intp)
+        row_of[listed] = self._rows_of(recent.series)[listed]
+        rows, count = row_of[recent.index], len(self._stations)
+        valued = (recent.flag != MISSING) & (rows >= 0)
+        flagged = valued & ((recent.flag == SUSPECT) | (recent.flag == FAIL))
         self._readings += np.bincount(rows[valued], minlength=count)
-        self._missing += np.bincount(rows[~valued], minlength=count)
+        self._missing += np.bincount(rows[(recent.flag == MISSING) & (rows >= 0)], minlength=count)
         self._flagged += np.bincount(rows[flagged], minlength=count)
         self._rows.append(rows[valued])
         self._stamps.append(recent.time_ns[valued])
@@ -323,10 +329,11 @@ def assess_quality(archive: Archive, days: int | None = None) -> list[StationQua
             continue
         wanted = extent if days is None else Window(extent.stop_ns - days * DAY_NS, extent.stop_ns)
         stations = sorted({series.station for series in archive.series(name)})
+        listed = {series.station for series in archive.list_series(name).values()}
         flags, tests = _count_flags(archive, name, wanted, stations)
         for row, station in enumerate(stations):
             readings = int(flags[row].sum())
-            if readings:
+            if readings and station in listed:
                 by_flag = {word: int(flags[row, value]) for value, word in MEANINGS.items() if flags[row, value]}
                 by_test = {test: int(tests[row, bit]) for bit, test in enumerate(TESTS) if tests[row, bit]}
                 qualities.append(StationQuality(station, name, readings, by_flag, by_test))

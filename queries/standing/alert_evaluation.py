@@ -158,7 +158,7 @@ def _read_recent(store: Archive, variable: str) -> dict[str, NDArray[np.int64]]:
     if store.extent(variable) is None:
         return {}
     from_ns = newest_ns(store, variable) - RECENT_NS
-    stations = {series.station for series in store.series(variable)}
+    stations = {series.station for series in store.list_series(variable).values()}
     arrivals: dict[str, NDArray[np.int64]] = {}
     # Newest first: reading stops as soon as every station has enough gaps.
     for span in reversed(list(store.spans(variable, 1))):
@@ -174,7 +174,8 @@ def _read_recent(store: Archive, variable: str) -> dict[str, NDArray[np.int64]]:
 
 def _read_arrivals(store: Archive, variable: str, window: Window) -> dict[str, NDArray[np.int64]]:
     """Read the arrival times of a window, by station [ns since 1970 UTC]."""
-    readings = store.read(variable, window=window)
+    listed = np.array(list(store.list_series(variable)), np.intp)
+    readings = store.read(variable, window=window, series=listed)
     numbers = np.unique(readings.index).tolist()
     return _join_arrivals(
         {readings.series[number].station: readings.arrival_ns[readings.index == number]} for number in numbers

@@ -15,6 +15,7 @@ import zarr
 
 from hypergrid.archive.arrays.records import FileEntry, Json, Reject
 from hypergrid.archive.arrays.table import ColumnTable, append_rows
+from hypergrid.archive.arrays.withdrawn import Withdrawn
 from hypergrid.archive.disk.concurrent_io import open_group
 from hypergrid.core.errors import NotFound
 
@@ -40,8 +41,14 @@ Content = TypeVar("Content")
 class _Attribute(Generic[Content]):
     """An attribute of the root group, copied when it is read."""
 
-    def __init__(self, make: Callable[[Any], Content], *, optional: bool = False) -> None:
-        self._make, self._optional = make, optional
+    def __init__(
+        self,
+        make: Callable[[Any], Content],
+        *,
+        optional: bool = False,
+        encode: Callable[[Content], object] = lambda content: content,
+    ) -> None:
+        self._make, self._optional, self._encode = make, optional, encode
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -53,7 +60,7 @@ class _Attribute(Generic[Content]):
         return self._make(stored.get(self._name, ()) if self._optional else stored[self._name])
 
     def __set__(self, root: "Root", content: Content) -> None:
-        root.group.update_attributes({self._name: content})
+        root.group.update_attributes({self._name: self._encode(content)})
 
 
 class Root:
@@ -69,6 +76,10 @@ class Root:
     """Names, by SHA-256, of raw copies that describe how to read others, or when their readings arrived."""
     streams = _Attribute[dict[str, Json]](dict, optional=True)
     """Recorded state of each stream, by its id."""
+    withdrawn = _Attribute[Withdrawn](
+        lambda stored: Withdrawn.decode(dict(stored)), optional=True, encode=Withdrawn.encode
+    )
+    """Series, stations and rejects that are not listed any more."""
 
     def __init__(self, group: zarr.Group) -> None:
         self.group = group

@@ -98,7 +98,7 @@ class SelectedReadings:
             if not names or any(
                 selected_name == name or selected_name.startswith(f"{name}_") for selected_name in names
             ):
-                series = self.archive.series(name)
+                series = self.archive.list_series(name)
                 keys = {number: key for key, kind in _list_keyed_kinds(variable, series) for number in kind.numbers}
                 variable_kinds = _list_kinds(variable, series, stations)
                 result += [replace(kind, key=keys[kind.numbers[0]]) for kind in variable_kinds]
@@ -111,7 +111,7 @@ class SelectedReadings:
         keys = (
             key
             for variable in variables.values()
-            for key, _ in _list_keyed_kinds(variable, self.archive.series(variable.name))
+            for key, _ in _list_keyed_kinds(variable, self.archive.list_series(variable.name))
         )
         return list(dict.fromkeys([*variables, *keys]))
 
@@ -152,13 +152,13 @@ class SelectedReadings:
                 yield ReadingsPiece(kind, own, station_index[own.index])
 
 
-def _list_keyed_kinds(variable: Variable, series: tuple[Series, ...]) -> list[tuple[str, SeriesKind]]:
+def _list_keyed_kinds(variable: Variable, series: Mapping[int, Series]) -> list[tuple[str, SeriesKind]]:
     return [(kind.label.replace(" ", "_"), kind) for kind in _list_kinds(variable, series, set())]
 
 
-def _list_kinds(variable: Variable, series: tuple[Series, ...], stations: set[str]) -> list[SeriesKind]:
+def _list_kinds(variable: Variable, series: Mapping[int, Series], stations: set[str]) -> list[SeriesKind]:
     grouped: dict[Series, list[int]] = {}
-    for number, series_item in enumerate(series):
+    for number, series_item in series.items():
         if not stations or series_item.station in stations:
             grouped.setdefault(replace(series_item, station="", source=""), []).append(number)
     kinds = []

@@ -50,12 +50,14 @@ class ArchiveSource:
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        return tuple(sorted({item.statistic for item in self.archive.series(self.variable.name)}))
+        return tuple(sorted({item.statistic for item in self.archive.list_series(self.variable.name).values()}))
 
     @cached_property
     def series_numbers(self) -> np.ndarray[Any, np.dtype[np.intp]]:
         """Indices of the selected series of the variable, shape (selected,)."""
-        return select_series(self.variable.name, self.archive.series(self.variable.name), self.select)
+        listed = self.archive.list_series(self.variable.name)
+        chosen = select_series(self.variable.name, tuple(listed.values()), self.select)
+        return np.array(list(listed), np.intp)[chosen]
 
     @cached_property
     def _spans_ns(self) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ def router(catalogue: Catalogue, collections: Collections) -> APIRouter:
         names = select_stations(archive.stations, names_in(station, archive.stations), region_of(bbox))
         variables = select_variables(archive.variables, (), names_in(standard_name, ()))
         if variables:
-            having = {series.station for name in variables for series in archive.store.series(name)}
+            having = {series.station for name in variables for series in archive.store.list_series(name).values()}
             names = tuple(name for name in (archive.stations if names is None else names) if name in having)
         return JSONResponse(catalogue.stations(names), media_type="application/geo+json")
 

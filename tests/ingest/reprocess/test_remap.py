@@ -14,8 +14,11 @@ from hypergrid.archive import Archive
 from hypergrid.cli.main import main
 from hypergrid.core.errors import ArchiveConflict, NotFound
 from hypergrid.core.flags import MISSING
+from hypergrid.formats.readings.selection import SelectedReadings, Selection
 from ingest.job import ingest
 from ingest.reprocess.remap import remap
+from queries.snapshots.latest import NEVER, newest_of
+from queries.snapshots.station_health import assess_quality
 from tests.ingest.valley import COLUMNS, deployment_text
 
 NOW_NS = 1_790_000_000 * 10**9
@@ -152,9 +155,53 @@ RH = {variable = "relative_humidity", height_m = 2.0}
     assert sorted(report.empty_series) == sorted(
         f"{name}:{station}:logger:{column}" for name, column in renamed for station in ("A", "B")
     )
-    assert "series that nothing gives any more stay listed" in " ".join(report.warnings)
+    assert "series that nothing gives any more are not listed any more" in " ".join(report.warnings)
+    # Of each station the series that is left is the only one, so that nothing has to be selected.
+    assert [item.height_m for item in archive.list_series("relative_humidity").values()] == [2.0, 2.0]
+    assert archive.counts()["relative_humidity"]["series"] == 2
+    assert not archive.list_series("air_temperature")
+    plain = hg.open(folder)["relative_humidity"].aggregate("mean", time="1h").compute()
+    assert plain["value"].size == 2 * plain.sizes["time"]
     mean = hg.open(folder)["relative_humidity"].select(height_m=2.0).aggregate("mean", time="1h").compute()
     assert np.isfinite(mean["value"].values).all()
+
+
+def test_stations_and_rejects_that_hold_no_more_are_not_listed(stations: Path, tmp_path: Path) -> None:
+    with (stations / "A.csv").open("a") as file:
+        file.write("2024-07-31T00:00,n/v,50.0\n31.7.2024,1.0,2.0\n")
+    more = 'station = "{}"\n'
+    folder = _ingested(stations, tmp_path, more=more.format("mast"))
+    old = Archive.open(folder)
+    assert [reject.column for reject in old.rejects()] == ["T", "time"]
+    new = _deployment(tmp_path, more='nodata = ["n/v"]\n')
+    report = remap(folder, deployment=new, now_ns=LATER_NS)
+    now = old.latest()
+    # The station that both files were taken for is gone, and so is the cell that is missing now.
+    assert set(old.stations) == {"A", "B", "mast"}
+    assert set(now.stations) == {"A", "B"}
+    assert (report.rejects_withdrawn, [reject.column for reject in now.rejects()]) == (1, ["time"])
+    listed = {now.series("air_temperature")[number].station for number in now.list_series("air_temperature")}
+    assert listed == {"A", "B"}
+    # Nor have latest values, health and exports any of it.
+    newest = newest_of(now, "air_temperature", newest_of(old, "air_temperature"))
+    dead = np.delete(np.arange(3), list(now.list_series("air_temperature")))
+    assert (newest.time_ns[dead] == NEVER).all()
+    assert (np.delete(newest.time_ns, dead) != NEVER).all()
+    assert {quality.station for quality in assess_quality(now)} == {"A", "B"}
+    assert set(SelectedReadings(now, Selection()).stations) == {"A", "B"}
+    # What was believed before can be read with all that it had.
+    then = now.as_of(LATER_NS - 1)
+    assert set(then.stations) == {"A", "B", "mast"}
+    assert len(then.rejects()) == 2
+    assert len(then.list_series("air_temperature")) == len(then.series("air_temperature"))
+    # Back again, the series are listed again: they have values.
+    remap(folder, deployment=tmp_path / "old.toml", now_ns=LATER_NS + 1)
+    back = old.latest()
+    assert set(back.stations) == {"A", "B", "mast"}
+    listed = {back.series("air_temperature")[number].station for number in back.list_series("air_temperature")}
+    assert listed == {"mast"}
+    assert len(back.rejects()) == 2
+    assert list(back.check(deep=True)) == []
 
 
 def test_no_data_that_were_taken_for_values(stations: Path, tmp_path: Path) -> None:
