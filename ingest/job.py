@@ -33,7 +33,8 @@ from ingest.batch.plan import (
 )
 from ingest.batch.report import IngestReport, Stages, check_conservation
 from ingest.batch.staging import StagedChunk, stage
-from ingest.batch.write_staged import VALUES_AT_ONCE, StagedBatch, Totals, count_by_reason, read_arrivals, store
+from ingest.batch.write_staged import VALUES_AT_ONCE, StagedBatch, Totals, count_by_reason, store
+from ingest.deployment.arrival_table import read_arrivals
 from ingest.deployment.deployment_file import Deployment, default_deployment, load
 from ingest.formats import FORMATS
 from ingest.sources.folder import (

@@ -164,6 +164,8 @@ class StreamOptions:
     """Interval between batches [s]."""
     until_idle: bool = False
     """Stop when there is no more input, and close all slices."""
+    by_arrival: bool = False
+    """Replay the files of the folder in the order of arrival, instead of following it; goes with `until_idle`."""
     batch_bytes: int = 64 << 20
     """Maximum size of a batch [bytes]."""
 
@@ -340,8 +342,9 @@ class _StreamRun:
         """Raise unless the archive, and the receiver if there is one, can use a deployment."""
         _check(Archive.open(self.folder), described)
         how = self.how
-        if how.watch is not None or how.mqtt is not None or described.broker is not None or self._receiver is not None:
-            receiver.resolve_sources(described, watch=how.watch, mqtt=how.mqtt)
+        receives = how.by_arrival or how.watch is not None or how.mqtt is not None or described.broker is not None
+        if receives or self._receiver is not None:
+            receiver.resolve_sources(described, watch=how.watch, mqtt=how.mqtt, by_arrival=how.by_arrival)
 
     def _is_changed(self) -> bool:
         """Return whether the deployment file has changed and is usable."""
@@ -380,7 +383,9 @@ class _StreamRun:
         # The receiver reads the journal, not the deployment file, so that it uses the deployment that the rows are read
         # by.
         how, journal = self.how, self.folder / STREAM / DEPLOYMENTS
-        words = receiver.command(self.folder, journal, watch=how.watch, mqtt=how.mqtt, until_idle=how.until_idle)
+        words = receiver.command(
+            self.folder, journal, watch=how.watch, mqtt=how.mqtt, until_idle=how.until_idle, by_arrival=how.by_arrival
+        )
         self._receiver = subprocess.Popen(words, stdin=subprocess.DEVNULL)
         self._received_since, self._receive_at = time.monotonic(), None
 

@@ -35,6 +35,12 @@ def stream(
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="End when nothing more comes, and close all slices.")
     ] = False,
+    by_arrival: Annotated[
+        bool,
+        typer.Option(
+            "--by-arrival", help="Replay the files of --watch in the order of arrival of their lines, and end."
+        ),
+    ] = False,
     metrics_port: Annotated[
         int | None,
         typer.Option(min=0, max=65535, help="Tell Prometheus figures of the stream at this port of 127.0.0.1."),
@@ -54,7 +60,14 @@ def stream(
     from ingest.streaming_service import stream as run  # noqa: PLC0415
 
     trigger_s = parse_duration(trigger) / SECOND_NS
-    how = StreamOptions(deployment, watch=watch, mqtt=mqtt, trigger_s=trigger_s, until_idle=until_idle)
+    how = StreamOptions(
+        deployment,
+        watch=watch,
+        mqtt=mqtt,
+        trigger_s=trigger_s,
+        until_idle=until_idle or by_arrival,
+        by_arrival=by_arrival,
+    )
     stopping = threading.Event()
     before = {
         number: signal.signal(number, lambda *_: stopping.set())

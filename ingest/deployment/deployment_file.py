@@ -374,6 +374,8 @@ def _feed(table: TomlTable, own: Mapping[str, Variable]) -> Feed:
                 f"variable of all columns; got format {format_name!r} and {len(columns)} entries",
             )
         form = replace(form, across=columns[0].name)
+    if form.arrival_column and format_name != GENERAL:
+        table.refuse("arrival_column", f"needs format 'csv', of text with columns; got format {format_name!r}")
     targets = tuple((c.name, c.unit if c.unit != UNKNOWN_UNIT else _unit(c.variable, own)) for c in columns)
     options = ReadOptions(
         tuple(column.name for column in columns) or None,
@@ -515,6 +517,7 @@ def text_form(table: TomlTable) -> TextForm:
     time_format = table.optional_text("time_format")
     if time_format is not None:
         table.run_check("time_format", lambda: check_format(time_format))
+    column, arrival_format = _arrivals(table)
     return TextForm(
         _delimiter(table),
         table.optional_text("decimal", among=(".", ",")),
@@ -533,7 +536,19 @@ def text_form(table: TomlTable) -> TextForm:
         unit,
         table.optional_text("flag_column") or "",
         _flags(table),
+        arrival_column=column,
+        arrival_format=arrival_format,
     )
+
+
+def _arrivals(table: TomlTable) -> tuple[str, str | None]:
+    """Return the column of arrivals, empty without one, and its format."""
+    column, arrival_format = table.optional_text("arrival_column"), table.optional_text("arrival_format")
+    if arrival_format is not None:
+        if column is None:
+            table.refuse("arrival_format", "needs an `arrival_column`, whose instants have that format")
+        table.run_check("arrival_format", lambda: check_format(arrival_format))
+    return column or "", arrival_format
 
 
 def _line_count(table: TomlTable, key: str) -> int:

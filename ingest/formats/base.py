@@ -80,6 +80,10 @@ class TextForm:
     # Omitted from tokens if empty, so that feeds without it keep theirs.
     across: str = field(default="", metadata={"omit_default": True})
     """Tables with a column per station: the name of their only column in the deployment."""
+    arrival_column: str = field(default="", metadata={"omit_default": True})
+    """Column with the instant at which a row arrived; empty: that is unknown."""
+    arrival_format: str | None = field(default=None, metadata={"omit_default": True})
+    """Format of the arrivals, as `time_format`."""
 
     @property
     def long(self) -> bool:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidUnit
+from hypergrid.core.times import MICROSECOND_NS
 from hypergrid.core.units import convert
 from ingest.formats import timestamps
 from ingest.formats.base import (
@@ -62,7 +63,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     """
     dialect = read_head(head, options)
     form = dialect.form
-    special = {dialect.station_column, *form.time_columns, form.flag_column}
+    special = {dialect.station_column, *form.time_columns, form.flag_column, form.arrival_column}
     if form.long:
         roles = {form.variable_column, form.value_column, form.unit_column, form.flag_column} - {""}
         if missing := sorted(roles - set(dialect.header)):
@@ -156,7 +157,7 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
         data = to_utf8(data, form.encoding or UTF8)
     if form.across:
         return _parse_across(data, layout, last=last)
-    types: dict[str, pa.DataType] = dict.fromkeys(form.time_columns, pa.string())
+    types: dict[str, pa.DataType] = dict.fromkeys(_instant_columns(layout), pa.string())
     label_columns = [name for name in (options.station_column, form.variable_column, form.unit_column, form.flag_column)
               if name in layout.header]  # fmt: skip
     numeric = (form.value_column,) if form.long else layout.columns
@@ -175,19 +176,33 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     time_ns = timestamps.from_text(_stamps(table, form), options, lines, group=group)
     values = {name: numbers(table, name, lines, options, words=layout.detail) for name in numeric}
     flags = _flags(table, layout, lines)
+    arrival_ns = _arrivals(table, layout, lines, group)
     if not form.long:
-        return gather(stations, code, time_ns, values, lines, flags=flags)
+        return gather(stations, code, time_ns, values, lines, flags=flags, arrival_ns=arrival_ns)
     value = _convert_to_wanted_units(table, layout, values[form.value_column], names, name_code, lines)
-    parsed = gather(stations, code, time_ns, {VALUE: value}, lines, flags=flags)
+    parsed = gather(stations, code, time_ns, {VALUE: value}, lines, flags=flags, arrival_ns=arrival_ns)
     return name_rows(parsed, names, name_code[lines.is_sound], options.columns)
+
+
+def read_texts(data: bytes, layout: Layout) -> tuple[dict[str, pa.Array], NDArray[np.int64]]:
+    """Return the texts of each column, and the instants [ns since 1970 UTC] of the rows that have one, shape (n,)."""
+    form = layout.options.text
+    if form.encoding not in (None, UTF8):
+        data = to_utf8(data, form.encoding or UTF8)
+    types = dict.fromkeys(layout.header, pa.string())
+    lines, table = read_table(data, layout, types, last=False, quotes=form.delimiter != BLANKS)
+    time_ns = timestamps.from_text(_stamps(table, form), layout.options, lines)
+    sound = pa.array(lines.is_sound)
+    return {name: array_of(table, name).filter(sound) for name in layout.header}, time_ns[lines.is_sound]
 
 
 def _parse_across(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     """Parse a table with a column per station to long rows, one for each line and station."""
     options, form, stations = layout.options, layout.options.text, layout.detail
-    types = dict.fromkeys(form.time_columns, pa.string()) | dict.fromkeys(stations, pa.float64())
+    types = dict.fromkeys(_instant_columns(layout), pa.string()) | dict.fromkeys(stations, pa.float64())
     lines, table = read_table(data, layout, types, last=last, quotes=form.delimiter != BLANKS)
     time_ns = timestamps.from_text(_stamps(table, form), options, lines)
+    arrival_ns = _arrivals(table, layout, lines, np.zeros(len(time_ns), np.int64))
     values = np.stack([numbers(table, name, lines, options) for name in stations], axis=1)
     lines.settle(len(stations))
     kept = np.repeat(lines.is_sound[:, None], len(stations), axis=1)
@@ -202,7 +217,8 @@ def _parse_across(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     )
     return Parsed(
         names, code, time_ns[row], {VALUE: values[kept]}, tuple(bad), lines.count, (form.across,),
-        np.zeros(len(row), np.int32), line=lines.number[row],
+        np.zeros(len(row), np.int32), arrival_ns=None if arrival_ns is None else arrival_ns[row],
+        line=lines.number[row],
     )  # fmt: skip
 
 
@@ -210,6 +226,24 @@ def _stamps(table: pa.Table, form: TextForm) -> pa.Array:
     """Return the texts of the time columns, joined by a blank."""
     texts = [array_of(table, column) for column in form.time_columns]
     return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, " ")
+
+
+def _instant_columns(layout: Layout) -> tuple[str, ...]:
+    """Return the columns whose texts are instants."""
+    form = layout.options.text
+    return (*form.time_columns, *([form.arrival_column] if form.arrival_column in layout.header else []))
+
+
+def _arrivals(table: pa.Table, layout: Layout, lines: Lines, group: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """Return when rows arrived [ns since 1970 UTC], in whole microseconds, shape (n,); 0 where that is unreadable."""
+    options, form = layout.options, layout.options.text
+    if form.arrival_column not in layout.header:
+        return None
+    # An arrival that cannot be read costs no reading.
+    quiet = replace(lines, is_sound=np.ones(len(lines.number), bool), bad=[], refused={}, bad_cells=[])
+    like_times = replace(options, time_column=form.arrival_column, text=replace(form, time_format=form.arrival_format))
+    arrival_ns = timestamps.from_text(array_of(table, form.arrival_column), like_times, quiet, group=group)
+    return np.where(quiet.is_sound, arrival_ns // MICROSECOND_NS * MICROSECOND_NS, 0)
 
 
 def _flags(table: pa.Table, layout: Layout, lines: Lines) -> NDArray[np.uint8] | None:

@@ -378,6 +378,7 @@ def gather(
     lines: Lines,
     *,
     flags: NDArray[np.uint8] | None = None,
+    arrival_ns: NDArray[np.int64] | None = None,
 ) -> Parsed:
     """Return the rows that were not refused, with the distinct stations that they have."""
     lines.settle(len(values))
@@ -387,11 +388,15 @@ def gather(
         code, time_ns = code[kept], time_ns[kept]
         values = {name: column[kept] for name, column in values.items()}
         flags = flags if flags is None else flags[kept]
+        arrival_ns = arrival_ns if arrival_ns is None else arrival_ns[kept]
         refused = {name: cells[kept] for name, cells in refused.items()}
     refused = {name: cells for name, cells in refused.items() if cells.any()}
     names, code = compact_codes(stations, code)
     bad = tuple(sorted(lines.bad, key=lambda row: row.line))
-    return Parsed(names, code, time_ns, values, bad, lines.count, flags=flags, line=number, refused=refused)
+    return Parsed(
+        names, code, time_ns, values, bad, lines.count,
+        arrival_ns=arrival_ns, flags=flags, line=number, refused=refused,
+    )  # fmt: skip
 
 
 def name_rows(
@@ -402,7 +407,8 @@ def name_rows(
     if unmapped:
         kept = ~np.isin(name_code, [index for index, name in enumerate(names) if name in unmapped])
         stations, code = compact_codes(parsed.stations, parsed.code[kept])
-        rows = {key: each[kept] for key in ("time_ns", "flags", "line") if (each := getattr(parsed, key)) is not None}
+        keys = ("time_ns", "arrival_ns", "flags", "line")
+        rows = {key: each[kept] for key in keys if (each := getattr(parsed, key)) is not None}
         values = {name: column[kept] for name, column in parsed.values.items()}
         parsed, name_code = replace(parsed, stations=stations, code=code, values=values, **rows), name_code[kept]
     present, name_code = compact_codes(names, name_code)

@@ -13,6 +13,7 @@ from charset_normalizer import from_bytes
 from ingest.formats.base import BLANKS, ReadOptions, TextForm, Unreadable
 from ingest.formats.csv_lines import is_utf8, parse_number
 from ingest.formats.file_metadata import (
+    ARRIVAL,
     LONG_UNIT,
     LONG_VALUE,
     LONG_VARIABLE,
@@ -23,7 +24,7 @@ from ingest.formats.file_metadata import (
     pattern_of,
     time_columns_among,
 )
-from ingest.formats.timestamps import SHARE, recognise_form
+from ingest.formats.timestamps import ISO, SHARE, AmbiguousDates, fits, recognise_form
 
 UTF8: Final = "utf-8"
 BYTE_ORDER_MARK: Final = codecs.BOM_UTF8
@@ -263,7 +264,8 @@ def _header_by_content(usable: Sequence[TextLine], options: ReadOptions) -> _Hea
             rows = [row for row in below if len(row) == len(names)]
             if not rows or len(rows) < 0.5 * len(below):
                 continue
-            for column in range(min(3, len(names))):
+            # A row may have arrived long after it was measured.
+            for column in sorted(range(min(3, len(names))), key=lambda at: normalise_name(names[at]) in ARRIVAL):
                 form_of = recognise_form([row[column] for row in rows])
                 # Epochs do not count, because other numbers may look like them.
                 if form_of and not form_of[0].startswith("epoch") and recognise_form([names[column]]) is None:
@@ -339,7 +341,7 @@ def _complete_dialect(head: Dialect, options: ReadOptions, notes: list[str]) -> 
         head = replace(head, form=form)
         notes.append(f"{clock!r} is the time of day, by its texts")
     decimal = form.decimal
-    others = [name for name in head.header if name not in form.time_columns]
+    others = [name for name in head.header if name not in (*form.time_columns, form.arrival_column)]
     if decimal is None:
         cells = [cell for name in others for cell in head.cells(name)]
         if form.delimiter == ",":
@@ -357,10 +359,23 @@ def _complete_dialect(head: Dialect, options: ReadOptions, notes: list[str]) -> 
     if head.station_column != options.station_column:
         notes.append(f"{head.station_column!r} is the station, by its name")
     form = replace(form, decimal=decimal, time_format=time_format)
+    if form.arrival_column in head.header and form.arrival_format is None:
+        form = replace(form, arrival_format=_format_of(head.cells(form.arrival_column), time_format))
     if not form.variable_column:
         form = _long(form, head, options)
         notes += [f"a row is one value: of {form.variable_column!r}, in {form.value_column!r}"] if form.long else []
     return replace(head, form=form, notes=tuple(notes))
+
+
+def _format_of(texts: Sequence[str], time_format: str) -> str:
+    """Return the format of arrivals, as recognised; of ambiguous dates that of the times beside them."""
+    try:
+        detection = recognise_form(texts)
+    except AmbiguousDates as error:
+        if fits(texts, time_format):
+            return time_format
+        raise Unreadable(str(error).replace("set time_format", "set arrival_format")) from error
+    return detection[0] if detection else ISO
 
 
 def _clock_beside(head: Dialect, options: ReadOptions) -> str:

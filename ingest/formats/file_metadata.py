@@ -278,6 +278,13 @@ TIME: Final = frozenset(
     "valid phenomenontime resulttime epoch unixtime "
     "unixtimestamp unix posix posixtime tmstamp recordtime loggertime samplingtime measuretime stamp ts t0".split()
 )
+ARRIVAL: Final = frozenset(
+    "arrival arrivals arrivaltime arrivedat arrived received receivedat receivetime receivedtime receptiontime "
+    "timereceived rxtime servertime gatewaytime ingesttime ingestedat insertedat storedat ankunft ankunftszeit empfang "
+    "empfangen empfangszeit arrivee heurearrivee reception heurereception recule llegada horallegada recepcion "
+    "recibido arrivo oraarrivo ricezione ricevuto".split()
+)
+"""Names of columns with the instant at which a reading arrived."""
 _DATE: Final = frozenset("date datum fecha jour giorno day dates ddmmyyyy yyyymmdd datelocal dateutc".split())
 _CLOCK: Final = frozenset(
     "time zeit uhrzeit hora heure ora orario clock hour hhmm hhmmss timeutc timelocal localtime utc".split()

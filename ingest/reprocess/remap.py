@@ -25,7 +25,8 @@ from hypergrid.core.times import floor_to_microsecond
 from ingest.batch.archive_session import STAGING, locked_archive
 from ingest.batch.plan import columns_of, is_placed, list_names, make_plan, with_file_metadata
 from ingest.batch.report import Stages
-from ingest.batch.write_staged import Arrivals, StagedBatch, count_by_reason, read_arrivals
+from ingest.batch.write_staged import StagedBatch, count_by_reason
+from ingest.deployment.arrival_table import Arrivals, read_arrivals
 from ingest.deployment.deployment_file import FILE_NAME, Deployment, Feed, default_deployment, load
 from ingest.formats import FORMATS
 from ingest.job import WAITING, Engine, choose_engine, stage_chunks

@@ -1,6 +1,7 @@
 """The receiver: a process that brings what comes, by MQTT and in a watched folder, into the spool of an archive.
 
     python -m ingest.sources.receiver ARCHIVE --deployment FILE [--watch DIR] [--mqtt URL] [--until-idle] [--parent PID]
+        [--by-arrival]
 
 It ends when it is told to (SIGTERM), with its parent, or with `--until-idle` once nothing more comes. It may be killed
 at any moment: what it had acknowledged is in the spool once, and it goes on from there.
@@ -11,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -18,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +30,7 @@ from hypergrid.core.files import replace_atomically
 from hypergrid.core.times import floor_to_microsecond
 from ingest.deployment.deployment_file import Deployment, load, read_versions
 from ingest.deployment.topics import Broker, address
+from ingest.sources.arrival_replay import ArrivalReplay, check_replayable, count_lines
 from ingest.sources.folder_watcher import TailStates, WatchedFolder
 from ingest.sources.mqtt import UNNUMBERED, MqttSession, MqttSource
 from ingest.sources.spool import (
@@ -63,6 +66,8 @@ class ReceiverSources:
     deployment: Deployment
     broker: Broker | None = None
     watch: Path | None = None
+    by_arrival: bool = False
+    """Whether the files of the folder are replayed in the order of arrival, instead of being followed."""
 
 
 def command(
@@ -72,16 +77,20 @@ def command(
     watch: Path | None = None,
     mqtt: str | None = None,
     until_idle: bool = False,
+    by_arrival: bool = False,
 ) -> tuple[str, ...]:
     """Return the command line of a receiver that ends with this process."""
     words = [sys.executable, "-m", "ingest.sources.receiver", str(archive), "--deployment", str(deployment)]
     words += ["--watch", str(watch)] if watch is not None else []
     words += ["--mqtt", mqtt] if mqtt is not None else []
     words += ["--until-idle"] if until_idle else []
+    words += ["--by-arrival"] if by_arrival else []
     return (*words, "--parent", str(os.getpid()))
 
 
-def resolve_sources(deployment: Deployment, *, watch: Path | None, mqtt: str | None) -> ReceiverSources:
+def resolve_sources(
+    deployment: Deployment, *, watch: Path | None, mqtt: str | None, by_arrival: bool = False
+) -> ReceiverSources:
     """Return the sources to receive; the broker address in `mqtt`, if given, overrides that of the deployment.
 
     Raises
@@ -89,6 +98,13 @@ def resolve_sources(deployment: Deployment, *, watch: Path | None, mqtt: str | N
     InvalidDeployment
         There is no source, or it is unusable.
     """
+    if by_arrival:
+        if watch is None or mqtt is not None:
+            raise InvalidDeployment(
+                "--by-arrival replays the files of a folder: name it (--watch), and leave the broker (--mqtt) away"
+            )
+        check_replayable(deployment)
+        return ReceiverSources(deployment, None, watch, by_arrival)
     broker = deployment.broker
     if mqtt is not None:
         host, port, tls = address(mqtt)
@@ -142,8 +158,10 @@ class Receiver:
         self._folder: WatchedFolder | None = None
         self._mqtt: MqttSource | None = None
         self._full = self._waits = False
+        self._archive, self._what = archive, what
+        self._replayed, self._replay_token = 0, ""
         recent = self._restore_state()
-        if what.watch is not None:
+        if what.watch is not None and not what.by_arrival:
             self._folder = WatchedFolder(what.watch, what.deployment, self._files, notify=notify, exclude=archive)
         if what.broker is not None:
             self._mqtt = MqttSource(
@@ -163,7 +181,10 @@ class Receiver:
 
     def _state(self) -> bytes:
         filters = self._mqtt.filters if self._mqtt is not None else self._filters
-        return json.dumps({"files": self._files.state(), "filters": filters}).encode()
+        state: dict[str, Any] = {"files": self._files.state(), "filters": filters}
+        if self._replay_token:
+            state["replay"] = {"token": self._replay_token, "lines": self._replayed}
+        return json.dumps(state).encode()
 
     def _restore_state(self) -> Iterator[tuple[int, str, bytes]]:
         """Restore the state that an earlier run left in the spool; return the last messages in it."""
@@ -193,6 +214,10 @@ class Receiver:
                     state = json.loads(record.payload)
                     self._files.restore(state["files"])
                     self._filters = tuple(state["filters"])
+                    replay = state.get("replay", {})
+                    self._replay_token, self._replayed = replay.get("token", ""), replay.get("lines", 0)
+                elif self._what.by_arrival:
+                    self._replayed += count_lines(record)
                 else:
                     self._files.replay(record)
             messages.append(batch.filter(pa.array((position < 0) & (position > -UNNUMBERED))))
@@ -214,6 +239,9 @@ class Receiver:
         NotWritten
             The last records could not be written to disk; their source still has them.
         """
+        if self._what.by_arrival:
+            self._run_replay()
+            return
         if self._mqtt is not None:
             self._mqtt.start()
         try:
@@ -238,6 +266,32 @@ class Receiver:
             if self._mqtt is not None:
                 self._mqtt.stop()
         # So that the next run need not compare what was read.
+        self._spool.append([self._state_record()])
+
+    def _run_replay(self) -> None:
+        """Append the files of the folder in the order of arrival, from where an earlier run ended."""
+        assert self._what.watch is not None
+        with tempfile.TemporaryDirectory(prefix="hypergrid-") as scratch:
+            replay = ArrivalReplay(
+                self._what.watch, self._what.deployment, exclude=self._archive, scratch=Path(scratch)
+            )
+            if self._replay_token != replay.token:
+                if self._replay_token:
+                    raise InvalidDeployment(
+                        f"the files of {self._what.watch} are others than those whose replay into {self._archive} "
+                        "began, so that their order is another one; replay them into a new archive"
+                    )
+                self._replay_token, self._replayed = replay.token, 0
+                self._spool.append([self._state_record()])
+            self._notify(replay.describe())
+            for records, lines in replay.batches(self._replayed):
+                self._spool.append(records)
+                # Only after append: a segment that begins with them holds the state without them.
+                self._replayed += lines
+                while not self._stopping.is_set() and (not self._flush() or self._is_crowded()):
+                    self._stopping.wait(TICK_S)
+                if self._stopping.is_set() or self._is_orphan():
+                    return
         self._spool.append([self._state_record()])
 
     def close(self) -> None:
@@ -328,6 +382,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--watch", type=Path)
     parser.add_argument("--mqtt", help="address of the broker, mqtt://HOST:1883 or mqtts://HOST:8883")
     parser.add_argument("--until-idle", action="store_true", help="end once nothing more comes")
+    parser.add_argument("--by-arrival", action="store_true", help="replay the files in the order of arrival, and end")
     parser.add_argument("--parent", type=int, help="number of the process to end with")
     given = parser.parse_args(words)
     stopping = threading.Event()
@@ -338,7 +393,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         described = given.deployment
         deployment = read_versions(described)[-1].deployment if described.is_dir() else load(described)
-        what = resolve_sources(deployment, watch=given.watch, mqtt=given.mqtt)
+        what = resolve_sources(deployment, watch=given.watch, mqtt=given.mqtt, by_arrival=given.by_arrival)
         receiver = _opened(
             lambda: Receiver(
                 given.archive,
@@ -361,6 +416,10 @@ def main(words: Sequence[str] | None = None) -> int:
     except NotWritten as error:
         _print_message(str(error))
         return 1
+    except (InvalidDeployment, NotFound) as error:
+        # Of a replay, which reads all files first.
+        _print_message(str(error))
+        return USED_WRONGLY
     return 0
 
 

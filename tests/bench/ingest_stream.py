@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from hypergrid.archive import Archive
 from ingest.batch.archive_session import locked_archive
-from ingest.batch.write_staged import read_arrivals
+from ingest.deployment.arrival_table import read_arrivals
 from ingest.deployment.deployment_file import deploy, load
 from ingest.formats.sensorscope import COLUMNS
 from ingest.sources.spool import MESSAGE, Spool, SpoolRecord, durable, frames

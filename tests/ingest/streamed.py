@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from hypergrid.archive import Archive
-from ingest.batch.write_staged import read_arrivals
+from ingest.deployment.arrival_table import read_arrivals
 from ingest.formats.sensorscope import COLUMNS
 from ingest.sources.spool import Spool, SpoolRecord
 

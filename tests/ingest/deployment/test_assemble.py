@@ -8,7 +8,7 @@ import pytest
 
 from hypergrid.core.errors import InvalidDeployment
 from hypergrid.core.flags import MISSING, NOT_EVALUATED
-from ingest.batch.write_staged import read_arrivals
+from ingest.deployment.arrival_table import read_arrivals
 from ingest.deployment.deployment_file import Deployment, from_mapping
 from ingest.deployment.to_readings import (
     ParsedRows,

@@ -5,6 +5,7 @@ import pytest
 
 from hypergrid.core.times import parse_instant
 from ingest.formats import FORMATS, Parsed, ReadOptions, Unreadable
+from ingest.formats.base import TextForm
 
 FORMAT = FORMATS["csv"]
 
@@ -24,6 +25,34 @@ def test_rows_have_stations_instants_and_values() -> None:
 
 def test_without_a_station_column_the_file_names_the_station() -> None:
     assert parse(b"time,a\n2007-10-01,1\n").stations == ("pass-7",)
+
+
+@pytest.mark.parametrize("layout", ["wide", "long", "across"])
+def test_arrivals_are_read_from_their_column(layout: str) -> None:
+    rows = {
+        "wide": b"time,station,T,came\n2007-10-01,1,1.5,01.10.2007 00:00:02.0000017\n2007-10-02,1,2,\n",
+        "long": b"time,parameter,value,came\n2007-10-01,T,1.5,01.10.2007 00:00:02.0000017\n2007-10-02,T,2,later\n",
+        "across": b"time,A,B,came\n2007-10-01,1.5,,01.10.2007 00:00:02.0000017\n2007-10-02,2,3,soon\n",
+    }[layout]
+    form = TextForm(arrival_column="came", arrival_format="%d.%m.%Y %H:%M:%S.%f", across="T" * (layout == "across"))
+    parsed = parse(rows, ReadOptions(timezone="+02:00", text=form))
+    # Whole microseconds; one that cannot be read is unknown and costs no reading.
+    arrived_ns = parse_instant("2007-09-30T22:00:02.000001Z")
+    assert parsed.arrival_ns is not None
+    assert sorted(set(parsed.arrival_ns.tolist())) == [0, arrived_ns]
+    assert (not parsed.bad, set(parsed.values)) == (True, {"T"} if layout == "wide" else {""})
+    assert sum(np.isfinite(values).sum() for values in parsed.values.values()) == (3 if layout == "across" else 2)
+
+
+def test_the_format_of_arrivals_is_inferred() -> None:
+    text = b"time,T,came\n01.02.2007 00:00,1.5,1170288002500\n13.02.2007 00:00,2,1171324802500\n"
+    parsed = parse(text, ReadOptions(text=TextForm(arrival_column="came")))
+    assert parsed.arrival_ns is not None
+    assert (parsed.arrival_ns - parsed.time_ns).tolist() == [2_500_000_000] * 2
+    # Of ambiguous dates, arrivals have the form of the times.
+    text = b"time,T,came\n2007-02-01,1.5,01/02/2007 00:00\n2007-02-02,2,02/02/2007 00:00\n"
+    with pytest.raises(Unreadable, match="set arrival_format"):
+        parse(text, ReadOptions(text=TextForm(arrival_column="came")))
 
 
 @pytest.mark.parametrize(
