@@ -76,6 +76,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         ),
         "end_to_end/test_foreign_networks.py": ("test_maps_are_nearly_as_good_as_kriging_with_the_true_covariance",),
         "end_to_end/test_readme.py": ("test_commands_of_the_folders_work_as_printed",),
+        "end_to_end/test_proposals.py": ("test_some_of_a_folder_is_ingested_as_proposed",),
         "end_to_end/test_real_data.py": ("test_every_reading_of_every_column_is_in_the_archive",),
         "end_to_end/test_sample_network.py": (
             "test_q1_halves_the_error_of_the_plain_mean",
@@ -299,7 +300,9 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_hours_add_up_to_the_longer_totals_of_the_same_time",
         ),
         "ingest/test_real_data.py": ("test_every_reading_of_every_column_is_in_the_archive",),
+        "ingest/sources/test_arrival_replay.py": ("test_the_archive_is_that_of_an_ingest",),
         "ingest/reprocess/test_remap.py": (
+            "test_stations_and_rejects_that_hold_no_more_are_not_listed",
             "test_a_unit_that_was_wrong",
             "test_a_zone_that_was_wrong",
             "test_once_more_changes_nothing",

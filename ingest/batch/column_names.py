@@ -88,9 +88,9 @@ _ALIASES: Final[Mapping[str, str]] = {
     "internalvoltage battvolt",
     "illuminance": "lux illuminance light illumination",
     "sunshine_duration": "sunshine sunshineduration sunduration sonnenscheindauer ss sun",
-    "water_level": "waterlevel stage level pegel wasserstand wl gaugeheight niveaueau nivelagua livelloacqua",
+    "water_level": "waterlevel waterlvl stage level pegel wasserstand wl gaugeheight niveaueau nivelagua livelloacqua",
     "discharge": "discharge flow q abfluss streamflow debit runoff",
-    "water_temperature": "watertemp watertemperature wtemp twater wassertemperatur wt "
+    "water_temperature": "watertemp watert watertemperature wtemp twater wassertemperatur wt "
     "temperatureeau temperaturaagua temperaturaacqua",
     "electrical_conductivity": "ec conductivity leitfahigkeit cond specificconductance",
     "ph": "ph",
@@ -177,7 +177,9 @@ def guess_column(name: str, unit: str | None = None) -> ColumnGuess:
     plain = fold_accents(name)
     bracket = _BRACKET.search(plain)
     parsed_unit = unit_of(unit)
-    if parsed_unit is None and bracket is not None and (parsed_unit := unit_of(bracket[1])) is not None:
+    # A number in brackets counts sensors.
+    in_brackets = None if bracket is None or bracket[1].isdigit() else unit_of(bracket[1])
+    if parsed_unit is None and bracket is not None and (parsed_unit := in_brackets) is not None:
         reasons.append(f"unit {parsed_unit} from {bracket[0]!r}")
     head, _, tail = plain.rpartition(" ")
     if (

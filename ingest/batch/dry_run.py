@@ -8,16 +8,18 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from hypergrid.core.times import format_instant
+from hypergrid.core.times import SECOND_NS, format_instant
 from hypergrid.core.units import KNOWN_VARIABLES, Variable, counter_words
 from ingest.batch.clock_back import ClockBack, find_clock_back, merge_clock_backs
-from ingest.batch.column_names import ColumnGuess, guess_column
+from ingest.batch.column_names import VARIABLES_BY_NAME, ColumnGuess, guess_column
+from ingest.batch.column_roles import recognise_roles
 from ingest.batch.value_checks import (
     ValueSample,
     are_outside,
@@ -28,8 +30,10 @@ from ingest.batch.value_checks import (
 )
 from ingest.deployment.deployment_file import UNKNOWN_UNIT, Column, Deployment, Feed, default_deployment, load
 from ingest.formats import FORMATS, Layout, Parsed, Unreadable, recognise
+from ingest.formats.base import GENERAL
 from ingest.formats.csv_lines import BAD_NUMBER
-from ingest.formats.file_metadata import usual_interval_s, variable_name
+from ingest.formats.csv_sniffer import NO_HEADER, ask_about
+from ingest.formats.file_metadata import COMMON, ColumnMetadata, FileMetadata, usual_interval_s, variable_name
 from ingest.sources.folder import (
     CHUNK_BYTES,
     SourceFile,
@@ -40,7 +44,11 @@ from ingest.sources.folder import (
     first_bytes,
     layout_of,
     network_name,
+    open_member,
     parse,
+    plain_head,
+    read,
+    read_first_lines,
 )
 
 DECLARED: Final = "the deployment file says so"
@@ -91,6 +99,10 @@ class SourceSummary:
     """Values by column."""
     words: Counter[str] = field(default_factory=Counter)
     """Texts of cells that are no numbers."""
+    lag_s: tuple[float, float] = (np.nan, np.nan)
+    """Shortest and longest time from a reading to its arrival [s]; NaN if arrivals are unknown."""
+    placed: set[str] = field(default_factory=set)
+    """Stations whose positions are in the files."""
     clock_back: ClockBack | None = None
     """Where the clocks of its stations went back an hour."""
 
@@ -133,7 +145,16 @@ class SourceSummary:
                 why = DECLARED
             # Variables of plain CSV are inferred from the column names, not given in the file.
             elif column_metadata is not None and column_metadata.variable is not None and self.feed.format != "csv":
-                why = FROM_FILE
+                if _is_told(column_metadata, column_metadata.variable, guess):
+                    why = FROM_FILE
+                    guess = ColumnGuess(
+                        column_metadata.variable,
+                        column_metadata.unit,
+                        column_metadata.statistic,
+                        column_metadata.height_m,
+                        column_metadata.replicate or 1,
+                        why,
+                    )
             elif column_metadata is not None and column_metadata.unit:
                 why = f"{why}; its unit, {column_metadata.unit}, is in the file"
             low, high = self.ranges.get(name, (np.nan, np.nan))
@@ -146,13 +167,22 @@ class SourceSummary:
                 check = check_unit_by_values(guess.variable, given, values[~np.isin(values, list(codes))])
                 why = f"{why}; {check.why}" if check.why else why
                 candidates = check.candidates
-                if check.is_other:
+                # What the file says of a broken sensor holds.
+                if check.is_other and why.startswith(FROM_FILE):
+                    why = FROM_FILE
+                elif check.is_other:
                     own = f"{variable_name(name)}_raw"
                     guess = replace(guess, variable=Variable(own, UNKNOWN_UNIT, None, name), unit=None)
                 elif check.unit != given:
                     guess = replace(guess, unit=check.unit)
             columns_seen.append(ColumnSeen(name, column, guess, why, low, high, codes, candidates))
         return columns_seen
+
+
+def _is_told(column: ColumnMetadata, variable: Variable, guess: ColumnGuess) -> bool:
+    """Return whether a file says more of a column's variable than its name, from which some formats infer it."""
+    is_named = variable.name in COMMON or variable.standard_name is not None
+    return is_named or column.unit is None or guess.variable.name not in VARIABLES_BY_NAME
 
 
 @dataclass(frozen=True)
@@ -168,6 +198,8 @@ class DryRun:
     companions: tuple[str, ...]
     station_tables: tuple[Path, ...] = ()
     """Tables of stations with positions among the files."""
+    questions: Mapping[str, str] = field(default_factory=dict)
+    """Files that nothing describes, each with the question to answer before it can be read."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -176,6 +208,7 @@ class DryRun:
             "unreadable": dict(self.unreadable),
             "unknown": list(self.unknown),
             "companions": list(self.companions),
+            "questions": dict(self.questions),
             "station_tables": [str(path) for path in self.station_tables],
             "formats": sorted(FORMATS),
         }
@@ -254,14 +287,23 @@ def dry_run(
     discovery = discover(sources, described)
     seen: dict[Hashable, SourceSummary] = {}
     unreadable: dict[str, str] = {}
+    questions: dict[str, str] = {}
+    if not described.declared:
+        for name, (path, member) in zip(discovery.ignored, discovery.ignored_at, strict=True):
+            with suppress(Unreadable), open_member(path, member) as stream:
+                questions[name] = ask_about(plain_head(read_first_lines(stream), None))
     on_progress("read", 0.0)
+    linked = _linked_layouts(discovery.files, described)
     for count, file in enumerate(discovery.files):
         # One folder per file, so that only one decompressed file at a time is on disk.
         with tempfile.TemporaryDirectory(prefix="hypergrid-") as scratch:
             try:
-                _read(file, described.feeds_by_name[file.feed], Path(scratch), seen)
+                _read(file, described.feeds_by_name[file.feed], Path(scratch), seen, linked.get(file.name))
             except Unreadable as error:
                 unreadable[file.name] = str(error)
+                if str(error).startswith(NO_HEADER) and not described.declared:
+                    with suppress(Unreadable):
+                        questions[file.name] = ask_about(first_bytes(file, described.feeds_by_name[file.feed]))
         on_progress("read", (count + 1) / len(discovery.files))
     on_progress("read", 1.0)
     return DryRun(
@@ -271,6 +313,7 @@ def dry_run(
         discovery.ignored,
         discovery.companions,
         discovery.station_tables,
+        questions,
     )
 
 
@@ -278,22 +321,62 @@ _BAD_CELL: Final = re.compile(rf"{BAD_NUMBER}: '(.*)' in ")
 """Reason of a rejected cell, with its text."""
 
 
-def _read(file: SourceFile, feed: Feed, scratch: Path, seen: dict[Hashable, SourceSummary]) -> None:
+def _linked_layouts(files: Sequence[SourceFile], deployment: Deployment) -> dict[str, Layout]:
+    """Return the layouts, by file, of formats whose files describe one another's columns."""
+    layouts: dict[str, dict[str, Layout]] = {}
+    for file in files:
+        feed = deployment.feeds_by_name[file.feed]
+        if FORMATS[feed.format].link is not None:
+            # The error is reported when the file is read.
+            with suppress(Unreadable), tempfile.TemporaryDirectory(prefix="hypergrid-") as scratch:
+                layout = layout_of(decompress_to(file, feed, Path(scratch)), feed)
+                layouts.setdefault(feed.name, {})[file.name] = layout
+    linked: dict[str, Layout] = {}
+    for name, by_file in layouts.items():
+        link = FORMATS[deployment.feeds_by_name[name].format].link
+        linked |= dict(zip(by_file, link([*by_file.values()]) if link is not None else (), strict=True))
+    return linked
+
+
+def _read(
+    file: SourceFile, feed: Feed, scratch: Path, seen: dict[Hashable, SourceSummary], linked: Layout | None
+) -> None:
     plain = decompress_to(file, feed, scratch)
-    layout = layout_of(plain, feed)
+    layout = linked or layout_of(plain, feed)
+    if feed.format == GENERAL and not feed.options.given:
+        layout = _with_roles(plain, feed, layout)
     # Files with the same header are shown as one source.
-    key = (feed.name, layout.header, layout.options)
+    key = (feed.name,) if linked is not None else (feed.name, layout.header, layout.options)
     if key not in seen:
         recognised = recognise(first_bytes(plain, feed), plain.path.name)
         why = recognised[1] if recognised is not None and recognised[0] == feed.format else f"its name is {feed.files}"
         seen[key] = SourceSummary(feed, layout, DECLARED if "format" in feed.options.given else why)
     source = seen[key]
+    if linked is not None:
+        source.layout = replace(source.layout, metadata=_joined(source.layout.metadata, layout.metadata))
+    source.placed |= {station.id for station in layout.metadata.stations}
     source.files.append(file.name)
     line = layout.lines_before
     for chunk in cut(plain, 0, layout, feed.format, chunk_bytes=CHUNK_BYTES, first=0):
         parsed = parse(chunk)
         _add(source, parsed, file.name, line)
         line += parsed.lines
+
+
+def _joined(metadata: FileMetadata, other: FileMetadata) -> FileMetadata:
+    """Return the metadata of the columns of two files of one feed."""
+    columns = {**other.columns, **metadata.columns}
+    return replace(metadata, columns=columns, stations=(*metadata.stations, *other.stations))
+
+
+def _with_roles(plain: SourceFile, feed: Feed, layout: Layout) -> Layout:
+    """Return the layout with the columns of stations and arrivals that its first rows show."""
+    first = cut(plain, 0, layout, feed.format, chunk_bytes=CHUNK_BYTES, first=0)[0]
+    roles = recognise_roles(read(first), layout)
+    if not roles.notes:
+        return layout
+    layout = layout_of(plain, replace(feed, options=roles.apply_to(feed.options)))
+    return replace(layout, notes=(*layout.notes, *roles.notes))
 
 
 def _add(source: SourceSummary, parsed: Parsed, file: str, before: int) -> None:
@@ -310,7 +393,14 @@ def _add(source: SourceSummary, parsed: Parsed, file: str, before: int) -> None:
     first, last = int(parsed.time_ns.min()), int(parsed.time_ns.max())
     source.first_ns = first if source.first_ns is None else min(first, source.first_ns)
     source.last_ns = last if source.last_ns is None else max(last, source.last_ns)
-    source.interval_s = source.interval_s or usual_interval_s(parsed.time_ns[parsed.code == parsed.code[0]])
+    first_series = parsed.code == parsed.code[0]
+    if parsed.name_code is not None:
+        first_series &= parsed.name_code == parsed.name_code[0]
+    source.interval_s = source.interval_s or usual_interval_s(parsed.time_ns[first_series])
+    if parsed.arrival_ns is not None and (parsed.arrival_ns > 0).any():
+        lag_s = (parsed.arrival_ns - parsed.time_ns)[parsed.arrival_ns > 0] / SECOND_NS
+        low, high = source.lag_s
+        source.lag_s = float(np.fmin(low, lag_s.min())), float(np.fmax(high, lag_s.max()))
     columns = parsed.values
     if parsed.name_code is not None:
         (values,) = parsed.values.values()

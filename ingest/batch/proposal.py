@@ -20,7 +20,7 @@ from ingest.batch.column_names import VARIABLES_BY_NAME, guess_column
 from ingest.batch.dry_run import ColumnSeen, DryRun, SourceSummary, declared_variable
 from ingest.batch.value_checks import ValueSample
 from ingest.deployment.deployment_file import DEFAULT_SLICE_S, PER_STATION, from_mapping
-from ingest.deployment.station_table import read_station_table
+from ingest.deployment.station_table import read_remarks, read_station_table
 from ingest.formats.base import GENERAL, TextForm
 from ingest.formats.file_metadata import NO_METADATA
 
@@ -45,8 +45,11 @@ def propose_deployment(run: DryRun, path: Path | None = None) -> str:
     Raises
     ------
     InvalidDeployment
-        No feed has a column whose unit is clear; the message has the questions.
+        No file can be read, or no feed has a column whose unit is clear; the message has the questions.
     """
+    if not run.sources:
+        asked = "".join(f"; {name}: {question}" for name, question in run.questions.items())
+        raise InvalidDeployment(f"no file could be read, so that there is nothing to describe{asked}")
     slice_s = min((source.interval_s for source in run.sources if source.interval_s), default=DEFAULT_SLICE_S)
     lines = [
         "# A proposal made from the files' beginnings: check every line, above all units and zones.",
@@ -61,8 +64,12 @@ def propose_deployment(run: DryRun, path: Path | None = None) -> str:
         listed = {station.id for station in read_station_table(table)}
         name = Path(os.path.relpath(table.resolve(), folder)).as_posix()
         lines.append(f"stations = {_quoted(name)}            # a table of {len(listed)} stations with positions")
-    # A file that only describes others has no column.
-    sources = [_across(source, listed) or source for source in run.sources if source.columns()]
+        lines += [f"# it says: {remark}" for remark in read_remarks(table)]
+    # A file that only describes stations has no column, and neither has one of remarks.
+    sources = [
+        _across(source, listed) or source for source in run.sources
+        if source.columns() or (source.placed and source.feed.format != GENERAL)
+    ]  # fmt: skip
     feeds, conflicts = _assign_patterns(sources)
     lines += _variables(run, [source for source, _ in feeds])
     lines += ["", *(f"# {conflict}" for conflict in conflicts)] if conflicts else []
@@ -111,7 +118,7 @@ def _across(source: SourceSummary, listed: set[str]) -> SourceSummary | None:
 def _stations(sources: Sequence[SourceSummary], listed: set[str]) -> list[str]:
     """Return the lines of the stations whose positions are in no file and no table."""
     lines: list[str] = []
-    known = listed | {station.id for source in sources for station in source.layout.metadata.stations}
+    known = listed | {name for source in sources for name in source.placed}
     absent = [name for name in dict.fromkeys(name for source in sources for name in source.stations)
               if name not in known]  # fmt: skip
     if listed and absent:
@@ -188,6 +195,8 @@ def _merge(source: SourceSummary, other: SourceSummary) -> SourceSummary | None:
         interval_s=min(filter(None, (source.interval_s, other.interval_s)), default=0.0),
         words=source.words + other.words,
         clock_back=merge_clock_backs(source.clock_back, other.clock_back),
+        lag_s=_wider(source.lag_s, other.lag_s),
+        placed=source.placed | other.placed,
         samples={name: more.samples[name].joined(less.samples.get(name)) for name in more.samples},
         ranges={name: _wider(more.ranges[name], less.ranges.get(name)) for name in more.ranges},
     )
@@ -259,19 +268,20 @@ def _feed(source: SourceSummary, pattern: str, names: set[str]) -> list[str]:
         *(f"# {text} is taken for a missing value: {why}" for text, why in codes.items()),
         f"nodata = {json.dumps([*source.layout.options.nodata, *codes], ensure_ascii=False)}",
     ]
-    if source.interval_s:
+    # Declared, it would hold for columns to which the file gives another one.
+    if source.interval_s and not any(column.interval_s for column in source.layout.metadata.columns.values()):
         lines.append(f"interval_s = {source.interval_s:g}")
     if source.feed.format == "csv":
         lines += _text_keys(source)
-    lines.append("[feed.columns]")
     taken: dict[tuple[object, ...], int] = {}
-    return lines + [_column(seen, taken) for seen in source.columns()]
+    columns = [_column(seen, taken) for seen in source.columns()]
+    return [*lines, "[feed.columns]", *columns] if columns else lines
 
 
 def _question(source: SourceSummary) -> str:
     """Return what to ask of a source before it can be described; empty if the unit of one of its columns is clear."""
     columns = source.columns()
-    if not all(seen.candidates for seen in columns):
+    if not columns or not all(seen.candidates for seen in columns):
         return ""
     asked = [
         f"WHICH UNIT has {_quoted(seen.name)}, {' or '.join(seen.candidates)} (values {seen.low:g} to {seen.high:g})?"
@@ -295,8 +305,19 @@ def _text_keys(source: SourceSummary) -> list[str]:
     lines.append(f"time_column = {columns[0] if len(columns) == 1 else '[' + ', '.join(columns) + ']'}")
     if options.station_column in source.layout.header:
         lines.append(f"station_column = {_quoted(options.station_column)}")
+    if form.arrival_column in source.layout.header:
+        lines += [_lag(*source.lag_s), f"arrival_column = {_quoted(form.arrival_column)}"]
+        lines += [f"arrival_format = {_quoted(form.arrival_format)}"] if form.arrival_format else []
     numbers = {key: getattr(form, key) for key in ("skip_lines", "header_lines", "unit_line")}
     return lines + [f"{key} = {value}" for key, value in numbers.items() if value != getattr(TextForm, key)]
+
+
+def _lag(low: float, high: float) -> str:
+    """Return a comment on how long after their times readings arrived [s]."""
+    if np.isnan(low):
+        return "# no arrival can be read: check arrival_format"
+    early = "; SOME ARRIVED BEFORE THEY WERE MEASURED: check timezone, which holds for both" if low < -1.0 else ""
+    return f"# readings arrived {low:g} to {high:g} s after their times{early}"
 
 
 def _column(seen: ColumnSeen, taken: dict[tuple[object, ...], int]) -> str:

@@ -56,6 +56,7 @@ PLAUSIBLE: Final[Mapping[str, PlausibleRange]] = {
     "wind_direction": PlausibleRange(-180.0, 361.0, ("degree",)),
     "solar_radiation": PlausibleRange(-60.0, 2000.0, ("W m-2",)),
     "snow_height": PlausibleRange(-0.5, 15.0, ("m", "cm", "mm")),
+    "battery_voltage": PlausibleRange(0.5, 60.0, ("V", "mV")),
 }
 """Ranges of common variables; where a unit does not put the values there, it is another one."""
 
@@ -222,6 +223,10 @@ def check_unit_by_values(variable: Variable, unit: str | None, values: NDArray[n
     fitting = tuple(candidate for candidate in limits.units if _fits(low, high, candidate, variable, limits))
     shown = f"values from {low:g} to {high:g} are not {given or variable.unit}"
     if not fitting:
+        # A sensor may fail for weeks.
+        inner_low, inner_high = (float(value) for value in np.quantile(values, (0.25, 0.75)))
+        if _fits(inner_low, inner_high, given or variable.unit, variable, limits):
+            return UnitCheck(given, f"some values are impossible, as {low:g} or {high:g}")
         other = f"values from {low:g} to {high:g} are no {variable.long_name.lower()} in {' or '.join(limits.units)}"
         return UnitCheck(None, other, is_other=True)
     origin = " as the header says" if given else ""

@@ -96,6 +96,8 @@ def show_dry_run(run: DryRun) -> None:
         _show_source(source, run.deployment)
     for name, reason in run.unreadable.items():
         show_line(f"cannot be read: {name}: {reason}")
+    for name, question in run.questions.items():
+        show_line(f"to be answered: {name}: {question}")
     if run.unknown:
         what = "no feed reads" if run.deployment.declared else "in no known format"
         show_line(f"{what}: {', '.join(run.unknown)}")
@@ -154,11 +156,9 @@ def write_template(run: DryRun, path: Path) -> None:
     Raises
     ------
     InvalidDeployment
-        The file exists, or there is nothing to describe.
+        The file exists, or there is nothing to describe: the message has the questions to answer.
     """
     if path.exists():
         raise InvalidDeployment(f"{path} is there already and stays as it is; name another file, or remove it")
-    if not run.sources:
-        raise InvalidDeployment(f"{path} was not written: no file could be read, so there is nothing to describe")
     path.write_text(propose_deployment(run, path), encoding="utf-8")
     show_message(f"{path}: a deployment file to start from; check its units and zones")

@@ -4,6 +4,7 @@ import csv
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -78,6 +79,14 @@ def read_station_table(path: Path) -> tuple[Station, ...]:
     if not stations:
         raise InvalidDeployment(f"{path.name} has no station below its header")
     return tuple(station for station, _ in stations.values())
+
+
+def read_remarks(path: Path) -> list[str]:
+    """Return the comments above the header of a table, which may say how far its positions can be trusted."""
+    with path.open("rb") as stream:
+        text = to_utf8(stream.read(_HEAD_BYTES), "utf-8").decode("utf-8", errors="replace")
+    remarks = [line.strip("# \t") for line in takewhile(lambda line: line.startswith("#"), text.splitlines())]
+    return [remark for remark in remarks if remark and not any(_roles(_split(remark, mark)) for mark in ";\t|,")]
 
 
 def is_station_table(path: Path) -> bool:

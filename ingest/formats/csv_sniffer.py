@@ -5,6 +5,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -39,6 +40,7 @@ _SINGLE_BYTE: Final = ["cp1252", "latin_1", "iso8859_15", "cp1250", "cp1251", "m
 
 DELIMITERS: Final = (",", ";", "\t", "|", BLANKS)
 """Candidate delimiters, in this order."""
+NO_HEADER: Final = "no header"
 HEADER_WITHIN: Final = 60
 """Number of lines that are searched for a header."""
 _DECIMAL_COMMA: Final = re.compile(r"^\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*$")
@@ -46,6 +48,8 @@ _THOUSANDS: Final = re.compile(r"^\s*[+-]?\d{1,3}(,\d{3})+\s*$")
 _DECIMAL_POINT: Final = re.compile(r"^\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*$")
 _DAY: Final = re.compile(r"^\s*(\d{1,4}[-./]){2}\d{1,4}\s*$")
 _CLOCK_TEXT: Final = re.compile(r"^\s*\d{1,2}[:.h]\d{2}([:.]\d{2})?\s*$")
+_NO_NAME: Final = re.compile(r"[\W\d_]*\d[\W\d_]*([eE][+-]?\d+)?|(?i:[+-]?(nan|inf(inity)?))")
+"""A text of digits and signs without a letter, and what else is a number."""
 _NAMES: Final = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", BLANKS: "blanks"}
 
 
@@ -119,7 +123,7 @@ def read_head(head: bytes, options: ReadOptions) -> Dialect:
     if header_match is None:
         wanted = " and ".join(repr(name) for name in form.time_columns or (options.time_column,))
         begins = ", ".join(_split(usable[0].text, form.delimiter or ",")) if usable else ""
-        raise Unreadable(f"no header: a column {wanted} is needed; the first line has {begins[:120]!r}")
+        raise Unreadable(f"{NO_HEADER}: a column {wanted} is needed; the first line has {begins[:120]!r}")
     body = usable[header_match.line_index + header_match.lines :]
     header = _name_columns(header_match.names)
     rows = tuple(
@@ -189,7 +193,7 @@ def _declared_header(usable: Sequence[TextLine], options: ReadOptions) -> _Heade
     names = form.names
     if not names:
         if len(cells) < count or max(form.name_lines) > count:
-            raise Unreadable(f"no header: it has {count} lines, and the file {len(usable)}")
+            raise Unreadable(f"{NO_HEADER}: it has {count} lines, and the file {len(usable)}")
         chosen = [cells[line - 1] for line in form.name_lines]
         width = max(map(len, chosen))
         names = tuple(
@@ -258,7 +262,7 @@ def _header_by_content(usable: Sequence[TextLine], options: ReadOptions) -> _Hea
     for delimiter in (form.delimiter,) if form.delimiter else DELIMITERS:
         for line_index, line in enumerate(usable[:HEADER_WITHIN]):
             names = tuple(cell.strip() for cell in _split(line.text, delimiter))
-            if len(names) < 2 or any(parse_number(name, ",") is not None for name in names):
+            if len(names) < 2 or any(_NO_NAME.fullmatch(name) for name in names):
                 continue
             below = [_split(row.text, delimiter) for row in usable[line_index + 1 : line_index + 100]]
             rows = [row for row in below if len(row) == len(names)]
@@ -416,6 +420,56 @@ def _long(form: TextForm, head: Dialect, options: ReadOptions) -> TextForm:
     if not texts or sum(parse_number(text, ",") is not None for text in texts) > (1 - SHARE) * len(texts):
         return form
     return replace(form, variable_column=variable, value_column=value, unit_column=form.unit_column or unit)
+
+
+def ask_about(head: bytes) -> str:
+    """Return the question to answer before a file that no format reads can be described.
+
+    Parameters
+    ----------
+    head
+        First bytes of the file, in plain lines.
+    """
+    if b"\0" in head[:8192]:
+        return "it is binary, in a format that is not known: EXPORT it as text, Parquet or NetCDF"
+    text = head.decode(UTF8, errors="replace")
+    if text.lstrip("\ufeff \r\n\t")[:1] in ("<", "{", "["):
+        return (
+            "it is XML or JSON in a form that is not known: EXPORT it as a table of text, or as answers of SensorThings"
+        )
+    lines = [line for line in text.splitlines()[:100] if line.strip() and not line.startswith("#")]
+    rows = max((_equal_rows(lines, delimiter) for delimiter in DELIMITERS), key=_count_numbers)
+    width = len(rows[0]) if rows else 0
+    if width < 2 or len(rows) < SHARE * len(lines) or not _count_numbers(rows):
+        return "it is text without a table, which has no readings"
+    if sum(parse_number(cell, ",") is None for cell in rows[0]) > width / 2:
+        names = ", ".join(repr(cell.strip()) for cell in rows[0][:12]) + (", …" if width > 12 else "")
+        return (
+            f"WHICH COLUMN holds the times, {names}? Name it in a feed of a deployment file, such as time_column = "
+            f"{rows[0][0].strip()!r}; a table without times has no readings"
+        )
+    hint = ""
+    for number in range(width):
+        with suppress(AmbiguousDates):
+            if form := recognise_form([cells[number] for cells in rows]):
+                hint = f"; column {number + 1} may be the time, as {form[1]}"
+                break
+    return (
+        f"WHAT ARE the {width} columns of its rows, such as {lines[0].strip()[:80]!r}? Name them in a feed of a "
+        f'deployment file: header_lines = 0, names = ["time", …], time_column = "time"{hint}'
+    )
+
+
+def _equal_rows(lines: Sequence[str], delimiter: str) -> list[list[str]]:
+    """Return the cells of the lines that have as many as most."""
+    table = [_split(line, delimiter) for line in lines]
+    widths = [len(cells) for cells in table]
+    width = max(widths, key=widths.count, default=0)
+    return [cells for cells in table if len(cells) == width > 1]
+
+
+def _count_numbers(rows: Sequence[Sequence[str]]) -> int:
+    return sum(parse_number(cell, ",") is not None for cells in rows for cell in cells)
 
 
 def wide_encoding(head: bytes) -> str | None:

@@ -378,6 +378,8 @@ class Discovery:
     """Names of files that match a feed, but are auxiliary by name and location."""
     station_tables: tuple[Path, ...] = ()
     """Tables of stations, if there is no deployment file that names one."""
+    ignored_at: tuple[tuple[Path, Member | None], ...] = ()
+    """Where each of the `ignored` files is."""
 
 
 @dataclass(frozen=True)
@@ -412,7 +414,7 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
         A path does not exist.
     """
     sources: list[tuple[tuple[Path, Path], Feed, Member | str | None]] = []
-    ignored: list[str] = []
+    ignored: list[tuple[str, Path, Member | None]] = []
     companions: list[str] = []
     tables: list[Path] = []
     given = {path.resolve() for path in paths if path.is_file()}
@@ -436,7 +438,7 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
             elif member is None and real not in given and is_companion(path, deployment):
                 companions += [name] if feed else []
             elif feed is None:
-                ignored.append(name)
+                ignored.append((name, path, member if isinstance(member, Member) else None))
             else:
                 shown = path if member is not None and is_single_packed(path.name) else shown
                 sources.append(((root, shown), feed, member))
@@ -444,7 +446,9 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
     files = (
         _source_file(path, name, feed, inner) for ((_, path), feed, inner), name in zip(sources, names, strict=True)
     )
-    return Discovery(tuple(files), tuple(ignored), tuple(companions), tuple(tables))
+    left_out = tuple(name for name, _, _ in ignored)
+    where = tuple((path, member) for _, path, member in ignored)
+    return Discovery(tuple(files), left_out, tuple(companions), tuple(tables), where)
 
 
 def _has_stations(path: Path, feed: Feed | None, deployment: Deployment) -> bool:

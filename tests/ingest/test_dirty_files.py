@@ -307,6 +307,24 @@ DIRTY = (
         {"a.csv": hourly(T, lambda n: f"{warm(n)}") + f"2021-06-01T05:00,9.9\n2021-06-01T06:00,{warm(6)}\n"},
         (50, 0, 0), {AIR: ("degC", 9.9, 22.7)}, stored=48,
     ),
+    Dirty(
+        "stations in a column of an unknown name",
+        {"a.csv": f"time,Punkt,Kennung,{T}\n" + "".join(
+             f"{stamp},{10 * s},{n % 3},{warm(n) + s}\n" for n, stamp in enumerate(stamps("2021-06-01", 48))
+             for s in (1, 2, 3)),
+         "b.csv": f"time,Gerät,{T}\n" + "".join(
+             f"{stamp},{s},{warm(n)}\n" for s in ("Nord", "Süd") for n, stamp in enumerate(stamps("2021-06-01", 48)))},
+        (3 * 48 * 2 + 2 * 48, 0, 0), {AIR: ("degC", 15.0, 25.7)},
+        ('station_column = "Punkt"', "'Punkt' is the station, by its values: 3 in 144 rows (10, 20, 30)",
+         'station_column = "Gerät"'),
+        stations=("10", "20", "30", "Nord", "Süd"),
+    ),
+    Dirty(
+        "the arrival in a column",
+        {"a.csv": hourly(f"received_at,{T}", lambda n: f"2021-06-{1 + n // 24:02}T{n % 24:02}:{10 + n}:00Z,{warm(n)}")},
+        (48, 0, 0), {AIR: ("degC", 15.0, 22.7)},
+        ('arrival_column = "received_at"', "# readings arrived 600 to 3420 s after their times"),
+    ),
 )  # fmt: skip
 
 
@@ -363,9 +381,35 @@ def test_the_readme_lists_each_kind() -> None:
     assert [name for name in rows if name != "what is dirty"][: len(DIRTY)] == [dirty.name for dirty in DIRTY]
 
 
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        # A logger of one station: neither a state, nor a counter, nor classes of a measurement.
+        ("state", lambda n: f"{n // 7 % 2}"),
+        ("number", lambda n: f"{n % 10}"),
+        ("class", lambda n: "ABC"[n * n % 3]),
+        ("remark", lambda n: "maintenance" if n == 7 else "ok"),
+        ("version", lambda n: "1" if n < 30 else "2"),
+    ],
+)
+def test_a_column_that_tells_no_times_apart_is_no_station(
+    header: str, row: Callable[[int], str], tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text(hourly(f"{header},{T}", lambda n: f"{row(n)},{warm(n)}", 96))
+    assert "station_column" not in propose_deployment(dry_run([tmp_path]))
+
+
+def test_stations_that_take_turns_are_told_by_their_intervals(tmp_path: Path) -> None:
+    rows = sorted((n * 60 + 7 * s + (n * n + s) % 3, s, warm(n)) for n in range(60) for s in range(5))
+    (tmp_path / "a.csv").write_text(f"epoch,knoten,{T}\n" + "".join(f"{1622505600 + t},{s},{v}\n" for t, s, v in rows))
+    assert 'station_column = "knoten"' in propose_deployment(dry_run([tmp_path]))
+
+
 def test_unknown_text_is_refused() -> None:
     assert recognise(XML.encode(), "b.xml") is None
     assert recognise(XML.replace("ta", "x,1").encode(), "c.xml") is None
+    rows = "".join(f"{1163438041250 + n} {n % 9} 1 21,2{n % 9}\n" for n in range(300))
+    assert recognise(rows.encode(), "R1.txt") is None
 
 
 def test_a_table_of_stations_has_degrees_in_any_form(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The dry run: what it takes each column for and why, and the deployment file that it proposes."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypergrid.core.errors import InvalidDeployment
 from ingest.batch.column_names import guess_column
 from ingest.batch.dry_run import dry_run
 from ingest.batch.proposal import propose_deployment
+from ingest.cli.report_text import show_dry_run
 from ingest.deployment.deployment_file import load
 from ingest.job import ingest
 
@@ -148,6 +150,42 @@ def test_a_feed_without_a_clear_unit_is_a_comment_with_the_question(tmp_path: Pa
     answered = text[:start] + "\n".join(lines).replace('"air_pressure"', '"air_pressure", unit = "hPa"') + text[stop:]
     (data / "deployment.toml").write_text(answered, encoding="utf-8")
     assert ingest([data], tmp_path / "b", now_ns=now_ns).values == 24 + 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "asked"),
+    [
+        ("a.csv", b"x,y,zinc\n1.5,2.5,7\n2.5,3.5,8\n", "WHICH COLUMN holds the times, 'x', 'y', 'zinc'[?] "),
+        ("a.txt", b"1163438041250 20 1 21,21\n1163438041468 10 1 20,07\n",
+         "WHAT ARE the 4 columns of its rows, such as '1163438041250 20 .*column 1 may be the time, .*epoch_ms"),
+        ("a.xml", b"<?xml version='1.0'?>\n<data/>\n", "it is XML or JSON in a form that is not known: EXPORT it"),
+        ("a.bin", b"\x00\x01\x02" * 50, "it is binary, in a format that is not known: EXPORT it"),
+        ("a.txt", b"These files are from a pass.\n\nSee the paper.\n", "it is text without a table"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_described_is_asked_about(
+    name: str, content: bytes, asked: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    run = dry_run([tmp_path])
+    assert re.search(asked, run.questions[name])
+    with pytest.raises(InvalidDeployment, match=f"there is nothing to describe; {name}: {asked}"):
+        propose_deployment(run)
+    show_dry_run(run)
+    assert f"to be answered: {name}: " in capsys.readouterr().out
+
+
+def test_what_files_say_goes_before_names(tmp_path: Path) -> None:
+    head = "SMET 1.1 ASCII\n[HEADER]\nstation_id = {}\nlatitude = 46.5\nlongitude = 9.5\naltitude = 2000\n"
+    head += "nodata = -999\ntz = 1\nfields = timestamp TSG\n[DATA]\n"
+    for name in ("A1", "A2"):
+        rows = "".join(f"2008-12-01T{hour:02d}:00 27{hour % 5}.15\n" for hour in range(24))
+        (tmp_path / f"{name}.smet").write_text(head.format(name) + rows)
+    text = propose_deployment(dry_run([tmp_path]))
+    # The name alone would be that of a temperature in the soil.
+    assert '"TSG" = {variable = "ground_surface_temperature", unit = "K"}   # the file tells' in text
+    # Nor is a station asked for whose position is in its file.
+    assert "[[station]]" not in text
 
 
 def test_the_question_is_the_error_where_no_feed_is_left(tmp_path: Path) -> None:
