@@ -30,6 +30,12 @@ _SHARED: Final = 0.8
 _SLACK: Final = 0.02
 """Share of rows that may be out of order within a station, such as an hour that is there twice."""
 _INTEGER: Final = re.compile(r"\d{1,12}")
+_WITHIN_STATION: Final = re.compile(
+    r"depth|tiefe|prof(ondeur|ondita|undidad)|height|hoehe|höhe|hauteur|altezza|altura|level|layer|schicht|horizon|"
+    r"channel|kanal|sensor|sonde|probe|replicate|flag|quality|qc|status|state",
+    re.IGNORECASE,
+)
+"""Words of columns that tell apart what one station measures, or how well."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ def recognise_roles(data: bytes, layout: Layout) -> ColumnRoles:
         series = pc.dictionary_encode(texts[form.variable_column]).indices.to_numpy() if form.long else None
         candidates = [name for name in free if name != arrival]
         station, reason = _find_station(candidates, texts, time_ns, series)
-        notes += [reason] if station else []
+        notes += [reason] if reason else []
     return ColumnRoles(station, arrival, tuple(notes))
 
 
@@ -86,6 +92,8 @@ def _find_station(
     names: list[str], texts: Mapping[str, pa.Array], time_ns: NDArray[np.int64], series: NDArray[np.int32] | None
 ) -> tuple[str, str]:
     """Return the column that tells rows of one time apart, and the reason; empty if there is none.
+
+    Of one that is no station by its name, only what to do is returned.
 
     Parameters
     ----------
@@ -116,6 +124,11 @@ def _find_station(
                 "times of its own in order"
             )
             best = rank, name, reason
+    if best is not None and _WITHIN_STATION.search(best[1]):
+        return "", (
+            f"{best[1]!r} TELLS ROWS OF ONE TIME APART, and is no station by its name: give each of its values a file "
+            "or a column of its own, or rows of one time replace one another"
+        )
     return best[1:] if best is not None else ("", "")
 
 

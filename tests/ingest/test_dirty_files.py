@@ -399,6 +399,14 @@ def test_a_column_that_tells_no_times_apart_is_no_station(
     assert "station_column" not in propose_deployment(dry_run([tmp_path]))
 
 
+def test_depths_of_a_station_are_asked_about(tmp_path: Path) -> None:
+    rows = [f"{stamp},{depth},{warm(n)}" for n, stamp in enumerate(stamps("2021-06-01", 24)) for depth in (5, 20, 50)]
+    (tmp_path / "a.csv").write_text("time,depth_cm,soil temperature [degC]\n" + "\n".join(rows) + "\n")
+    text = propose_deployment(dry_run([tmp_path]))
+    assert "# 'depth_cm' TELLS ROWS OF ONE TIME APART, and is no station by its name" in text
+    assert "station_column" not in text
+
+
 def test_stations_that_take_turns_are_told_by_their_intervals(tmp_path: Path) -> None:
     rows = sorted((n * 60 + 7 * s + (n * n + s) % 3, s, warm(n)) for n in range(60) for s in range(5))
     (tmp_path / "a.csv").write_text(f"epoch,knoten,{T}\n" + "".join(f"{1622505600 + t},{s},{v}\n" for t, s, v in rows))
