@@ -113,10 +113,13 @@ class ArrivalReplay:
     def __len__(self) -> int:
         return len(self._line)
 
-    def describe(self) -> str:
-        """Describe it for the user."""
-        first, last = (format_instant(int(self._arrival_ns[at])) for at in (0, -1))
-        return f"{len(self):,} lines of {len(self._files)} files that arrived from {first} to {last} are replayed"
+    def describe(self, after: int) -> str:
+        """Describe for the user what is left of it after a number of lines."""
+        if after >= len(self):
+            return f"all {len(self):,} lines of {len(self._files)} files were replayed before"
+        first, last = (format_instant(int(self._arrival_ns[at])) for at in (after, -1))
+        left = f"{len(self) - after:,} of {len(self):,} lines" if after else f"{len(self):,} lines"
+        return f"{left} of {len(self._files)} files, which arrived from {first} to {last}, are replayed"
 
     def batches(self, after: int) -> Iterator[tuple[list[SpoolRecord], int]]:
         """Yield the records after a number of lines, in batches, each with its number of lines."""

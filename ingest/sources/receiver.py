@@ -283,7 +283,7 @@ class Receiver:
                     )
                 self._replay_token, self._replayed = replay.token, 0
                 self._spool.append([self._state_record()])
-            self._notify(replay.describe())
+            self._notify(replay.describe(self._replayed))
             for records, lines in replay.batches(self._replayed):
                 self._spool.append(records)
                 # Only after append: a segment that begins with them holds the state without them.

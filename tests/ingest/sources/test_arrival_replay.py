@@ -73,17 +73,19 @@ def records(archive: Path) -> Iterator[SpoolRecord]:
         yield from SpoolRecord.from_batch(batch)
 
 
-def run(files: Path, archive: Path, *, stopped: bool = False) -> None:
-    """Be a receiver that replays the files; one that is stopped appends one batch."""
+def run(files: Path, archive: Path, *, stopped: bool = False) -> str:
+    """Be a receiver that replays the files, and return what it says; one that is stopped appends one batch."""
     stopping = threading.Event()
     if stopped:
         stopping.set()
     what = resolve_sources(load(files / "deployment.toml"), watch=files, mqtt=None, by_arrival=True)
-    receiver = Receiver(archive, what, notify=lambda _: None, environment={}, stopping=stopping)
+    said: list[str] = []
+    receiver = Receiver(archive, what, notify=said.append, environment={}, stopping=stopping)
     try:
         receiver.run(until_idle=True)
     finally:
         receiver.close()
+    return "; ".join(said)
 
 
 def test_lines_come_in_the_order_of_arrival(files: Path, tmp_path: Path) -> None:
@@ -109,8 +111,8 @@ def test_a_replay_that_was_stopped_goes_on(files: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(arrival_replay, "BATCH_LINES", 7)
     for _ in range(5):
         run(files, tmp_path / "parts", stopped=True)
-    run(files, tmp_path / "parts")
-    run(files, tmp_path / "parts")
+    assert run(files, tmp_path / "parts").startswith("47 of 82 lines of 2 files, which arrived from 2024-07-01T")
+    assert run(files, tmp_path / "parts") == "all 82 lines of 2 files were replayed before"
     lines = [(r.arrival_ns, r.origin, r.payload) for r in records(tmp_path / "parts") if r.kind == MESSAGE]
     assert [b"".join(part[2] for part in parts) for parts in (lines, wanted)][0] == b"".join(w[2] for w in wanted)
     with (files / "A.csv").open("a") as file:
