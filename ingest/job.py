@@ -18,6 +18,7 @@ from hypergrid.core.errors import HyperGridError, NotFound, Rejected
 from hypergrid.core.readings import Station
 from hypergrid.core.times import floor_to_microsecond, format_instant
 from hypergrid.core.tokens import token
+from hypergrid.core.version import explain_missing
 from hypergrid.perspective.sources.series_selection import SELECTED_BY_DEFAULT
 from ingest.batch.archive_session import STAGING, check_same, locked_archive, open_if_exists
 from ingest.batch.clock_back import ClockBack, merge_clock_backs
@@ -110,7 +111,7 @@ def ingest(
     deployment
         Deployment file; by default the `deployment.toml` of the first folder that has one, else the plain CSV default.
     engine
-        Where to parse; "auto" uses Spark from 32 MB of new files on.
+        Where to parse; "auto" uses Spark, which needs Java, from `SPARK_FROM_BYTES` of new files on.
     strict
         Whether any reject fails the run.
     now_ns
@@ -123,7 +124,7 @@ def ingest(
     Raises
     ------
     NotFound
-        A path does not exist, or no file matches a feed.
+        A path does not exist, no file matches a feed, or Spark is needed and cannot start.
     InvalidDeployment
         The deployment file is unusable.
     NotAnArchive
@@ -283,15 +284,28 @@ def choose_engine(engine: Engine, plan: IngestPlan) -> str:
 
 def stage_chunks(chunks: Sequence[Chunk], staging: Path, engine: str, stages: Stages) -> list[StagedChunk]:
     if engine == "spark":
-        from ingest.spark.batch import stage_on_spark  # noqa: PLC0415 - Spark is heavy, and small inputs need none
-
-        return stage_on_spark(chunks, staging, stages)
+        return _stage_on_spark(chunks, staging, stages)
     with stages.stage("parse") as on_progress:
         staged = []
         for count, chunk in enumerate(chunks):
             staged.append(stage(chunk, staging))
             on_progress((count + 1) / len(chunks))
         return staged
+
+
+def _stage_on_spark(chunks: Sequence[Chunk], staging: Path, stages: Stages) -> list[StagedChunk]:
+    try:
+        from ingest.spark.batch import stage_on_spark  # noqa: PLC0415 - Spark is heavy, and small inputs need none
+
+        return stage_on_spark(chunks, staging, stages)
+    except (ModuleNotFoundError, NotFound) as error:
+        missing = explain_missing(error) if isinstance(error, ModuleNotFoundError) else str(error)
+        if missing is None:
+            raise
+        raise NotFound(
+            f"the files were to be parsed on Spark, which 'auto' takes from {SPARK_FROM_BYTES >> 20} MiB on, and which "
+            f"cannot start: {missing}. To parse them on one core of this process, without Java: --engine inprocess"
+        ) from error
 
 
 def _commit(
@@ -410,6 +424,7 @@ def _report(
     return IngestReport(
         archive=str(run.folder),
         engine=outcome.engine,
+        size_bytes=stock.plan.size_bytes,
         stations=len(stations),
         files=len(stock.plan.files),
         files_skipped=stock.plan.skipped,

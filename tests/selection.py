@@ -47,6 +47,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_the_demo_its_query_and_its_files_are_made_without_the_checkout",
             "test_files_are_read_on_spark_and_a_watched_folder_by_the_receiver_without_the_checkout",
             "test_the_server_and_its_client_work_without_the_checkout",
+            "test_a_small_network_needs_neither_spark_nor_java",
         ),
         "hypergrid/archive/test_care.py": (
             "test_maintenance_that_is_killed_harms_nothing",
@@ -277,6 +278,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_small_pieces_make_the_same_archive",
             "test_strict_refuses_any_reject_and_commits_nothing",
             "test_small_inputs_start_no_spark",
+            "test_without_java_large_inputs_are_refused_with_the_ways_out",
             "test_another_network_does_not_mix_in",
             "test_what_gave_nothing_is_tried_again_when_it_is_mapped",
             "test_a_deployment_without_coordinates_takes_no_position_away",

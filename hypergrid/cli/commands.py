@@ -99,7 +99,9 @@ def ingest(
     deployment: Annotated[
         Path | None, typer.Option(help="Deployment file (TOML); a deployment.toml in the folder is found by itself.")
     ] = None,
-    engine: Annotated[Engine, typer.Option(help="Where to parse; auto takes Spark for large input.")] = "auto",
+    engine: Annotated[
+        Engine, typer.Option(help="Where to parse; auto takes Spark, which needs Java, from 32 MiB on.")
+    ] = "auto",
     strict: Annotated[bool, typer.Option("--strict", help="Commit nothing if any row cannot be read.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be read, and why; keep nothing.")] = False,
     write_deployment: Annotated[
@@ -114,7 +116,7 @@ def ingest(
             raise InvalidQuery(
                 "ingest ARCHIVE --remap reads the raw files of the archive: leave PATHS, --dry-run and --strict away"
             )
-        remap_archive(archive, deployment=deployment, as_json=as_json)
+        remap_archive(archive, deployment=deployment, engine=engine, as_json=as_json)
         return
     if dry_run:
         if archive is not None and not is_archive(archive) and (archive.exists() or not sources):

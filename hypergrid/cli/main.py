@@ -24,7 +24,7 @@ from hypergrid.core.errors import (
     NotAnArchive,
     NotFound,
 )
-from hypergrid.core.version import VERSION
+from hypergrid.core.version import VERSION, explain_missing
 
 WRONG_USE: Final = (
     InvalidQuery,
@@ -156,6 +156,11 @@ def main() -> None:
     except HyperGridError as error:
         show_error(str(error))
         sys.exit(USED_WRONGLY if isinstance(error, WRONG_USE) else FAILED)
+    except ModuleNotFoundError as error:
+        if (missing := explain_missing(error)) is None:
+            raise
+        show_error(missing)
+        sys.exit(USED_WRONGLY)
     except OSError as error:
         show_error(explain_error(error))
         sys.exit(FAILED)

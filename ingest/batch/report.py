@@ -15,6 +15,8 @@ class IngestReport:
     archive: str
     engine: str
     """"inprocess" or "spark"; empty if there was nothing new."""
+    size_bytes: int
+    """Size of the files that were parsed, by which the engine is chosen [bytes]."""
     stations: int
     files: int
     """Files ingested by this run."""

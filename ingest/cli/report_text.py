@@ -12,6 +12,7 @@ from ingest.batch.dry_run import DryRun, SourceSummary, declared_variable
 from ingest.batch.proposal import propose_deployment
 from ingest.deployment.deployment_file import Deployment
 from ingest.formats import FORMATS
+from ingest.job import SPARK_FROM_BYTES
 from ingest.quality.flagging import COLUMNS, ISOLATED, NO_ELEVATION, NO_POSITION, table_of
 
 _COUNTS = (
@@ -47,7 +48,8 @@ def show_report(report: dict[str, Any]) -> None:
         return
     rows = [(label, report[name]) for name, label in _COUNTS]
     rows += [(f"rejects: {reason}", count) for reason, count in report["rejects"].items()]
-    show_table(f"Ingested into {report['archive']} ({report['engine']})", ("what", "count"), rows)
+    show_table(f"Ingested into {report['archive']}", ("what", "count"), rows)
+    show_line(engine_text(report["engine"], report["size_bytes"]))
     show_line(ledger(report))
     show_quality("Quality", report["quality"])
     show_skipped(report["skipped"])
@@ -56,6 +58,15 @@ def show_report(report: dict[str, Any]) -> None:
         show_message(
             f"warning: {rejected} rows or files could not be read; `hypergrid rejects` lists them with their reasons"
         )
+
+
+def engine_text(engine: str, size_bytes: int) -> str:
+    """Say where files were parsed, and from which size on Spark parses them."""
+    where = "on Spark" if engine == "spark" else "in one process, without Spark"
+    return (
+        f"parsed {where}: {size_bytes / 2**20:,.1f} MiB of new files (--engine auto takes Spark from "
+        f"{SPARK_FROM_BYTES >> 20} MiB on)"
+    )
 
 
 def ledger(report: Mapping[str, Any]) -> str:

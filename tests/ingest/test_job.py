@@ -375,3 +375,16 @@ def test_small_inputs_start_no_spark(network: Path, tmp_path: Path, now_ns: int)
         "assert not [name for name in sys.modules if name.startswith(('pyspark', 'py4j'))]"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_without_java_large_inputs_are_refused_with_the_ways_out(
+    network: Path, tmp_path: Path, now_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.job.SPARK_FROM_BYTES", 10_000)
+    monkeypatch.setattr("ingest.spark.session.probe", lambda executable, *, origin: None)
+    # A session that other tests share needs no Java any more.
+    monkeypatch.setattr("ingest.spark.session.SparkSession.getActiveSession", lambda: None)
+    with pytest.raises(NotFound, match=r"Java 17 or newer.*set JAVA_HOME.*--engine inprocess"):
+        ingest([network], tmp_path / "archive", now_ns=now_ns)
+    assert not (tmp_path / "archive").exists()
+    assert ingest([network], tmp_path / "archive", now_ns=now_ns, engine="inprocess").stored

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +14,17 @@ from pyspark.sql import SparkSession
 import ingest.job as job
 from hypergrid.archive import Archive
 from hypergrid.core.errors import Rejected
+from ingest.batch.report import IngestReport
 from ingest.job import ingest
+from tests.ingest.test_dirty_files import DIRTY
 
 Tell = Callable[[Path], dict[str, list[tuple[object, ...]]]]
+
+
+def outcome(report: IngestReport) -> dict[str, Any]:
+    """Return all that a report says of the readings: counts, rejects, notes, flags."""
+    told = report.to_dict()
+    return {name: told[name] for name in told.keys() - {"archive", "engine", "seconds", "snapshot"}}
 
 
 def test_both_engines_make_the_same_archive(
@@ -35,11 +44,28 @@ def test_both_engines_make_the_same_archive(
         [network], tmp_path / "there", now_ns=now_ns, engine="spark", progress=lambda name, _: heard.append(name)
     )
     assert summarise(tmp_path / "there") == summarise(tmp_path / "here")
-    assert (there.engine, there.rejects, there.stored) == ("spark", here.rejects, here.stored)
+    assert (here.engine, there.engine) == ("inprocess", "spark")
+    assert outcome(there) == outcome(here)
+    assert here.rejects
     assert {"start Spark", "parse", "store"} <= set(heard)
     # a session that somebody else started is left to them
     assert spark.range(3).count() == 3
     assert ingest([network], tmp_path / "there", now_ns=now_ns, engine="spark").snapshot is None
+
+
+def test_folders_of_dirty_files_are_the_same_on_both(
+    spark: SparkSession, tmp_path: Path, now_ns: int, summarise: Tell
+) -> None:
+    for number, dirty in enumerate(DIRTY):
+        folder = tmp_path / "in" / f"{number:02d}"
+        folder.mkdir(parents=True)
+        for name, content in dirty.files.items():
+            (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    here = ingest([tmp_path / "in"], tmp_path / "here", now_ns=now_ns, engine="inprocess")
+    there = ingest([tmp_path / "in"], tmp_path / "there", now_ns=now_ns, engine="spark")
+    assert summarise(tmp_path / "there") == summarise(tmp_path / "here")
+    assert outcome(there) == outcome(here)
+    assert min(here.values, here.missing, here.readings_rejected, here.superseded, len(here.warnings)) > 0
 
 
 def test_documents_and_long_rows_are_the_same_on_both(
