@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.disk.raw_copies import RAW, sweep
 from hypergrid.core.errors import ArchiveConflict, HyperGridError, NotFound, StoreUnavailable
 from hypergrid.core.times import SECOND_NS
+from hypergrid.wo_join.warm import is_warm
 from ingest.batch.archive_session import check_same, check_units, locked_archive, open_if_exists
 from ingest.deployment.deployment_file import Deployment, deploy, load, read_versions, version_at
 from ingest.sources import receiver
@@ -222,6 +224,7 @@ def stream(
         run = _StreamRun(folder, how, progress, stopping, report_status, on_warning)
         stack.callback(run.end)
         run.deploy()
+        stack.enter_context(_compiling(on_warning))
         if run.receives:
             stack.enter_context(run.receiving())
         if run.receives or not how.until_idle:
@@ -291,6 +294,23 @@ def _end_jvm(note: Path) -> None:
                     f"process {pid}, Spark of a run before, was killed and does not end; start again when it has"
                 )
             time.sleep(0.05)
+
+
+@contextmanager
+def _compiling(on_warning: Callable[[str], None]) -> Iterator[None]:
+    """Compile the loops of joins while Spark starts, before the first stream of an installation."""
+    # They take 31 s of one core, which would otherwise follow the start of Spark.
+    if is_warm():
+        yield
+        return
+    on_warning("the first stream of an installation compiles its joins, once: half a minute on an idle core")
+    words = [sys.executable, "-m", "hypergrid.wo_join.warm"]
+    # Out of reach of Ctrl-C, which ends it by way of this process.
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True) as compiler:
+        try:
+            yield
+        finally:
+            compiler.terminate()
 
 
 def _begin_anew(folder: Path, why: str, on_warning: Callable[[str], None]) -> None:
@@ -440,9 +460,13 @@ class _StreamRun:
         """Run one query; return True if the stream is done, False if the deployment changed."""
         progress, follower = self.progress, self._job
         progress.leaving.clear()
-        follower.start(self.folder, progress.commit_batch, trigger_s=trigger_s, batch_bytes=self.how.batch_bytes)
+        follower.connect()
         # Lets the next run kill this process, should it outlive its parent.
         (self.folder / STREAM / JVM).write_text(f"{follower.pid} {_start_time(follower.pid or 0)}")
+        # A small folder is received while Spark starts: then the query that closes its slices reads all of it.
+        if trigger_s is not None and self._is_received():
+            return True
+        follower.start(self.folder, progress.commit_batch, trigger_s=trigger_s, batch_bytes=self.how.batch_bytes)
         while True:
             if not self._is_active():
                 self.on_status(progress.status())
@@ -450,7 +474,8 @@ class _StreamRun:
             # Ctrl-C also ends the receiver, which must not be restarted then.
             looks = trigger_s is not None and not self.stopping.is_set()
             changed = looks and self._is_changed()
-            received = looks and self._is_received() and progress.status().behind == 0
+            # What arrived after the last batch is left to the query that closes all slices, which starts at once.
+            received = looks and self._is_received() and follower.is_waiting()
             if changed or received or self.stopping.is_set():
                 # Wait for a commit in progress, which would otherwise be repeated. Later commits are refused, because
                 # the query ends only after they have been answered.

@@ -1,8 +1,19 @@
 """Compile the loops of joins and monitors ahead of the first stream: `python -m hypergrid.wo_join.warm`."""
 
+from pathlib import Path
+
+from hypergrid.core.machine_code import find_cache_folder
+from hypergrid.wo_join.compiled import SOURCES
 from hypergrid.wo_join.config import KnownParameters
 from hypergrid.wo_join.join import WoJoin
 from hypergrid.wo_join.monitors import DependentMonitor, Monitors
+
+
+def is_warm() -> bool:
+    """Return whether compiled code of these sources is cached, or may be at a location of numba's."""
+    folder = find_cache_folder(SOURCES)
+    # numba makes a folder of its own below.
+    return not folder or any(Path(folder).rglob("*.nbi"))
 
 
 def warm() -> None:

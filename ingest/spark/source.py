@@ -9,9 +9,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ingest.deployment.deployment_file import read_versions
 from ingest.sources.spool import durable, reach, segments, spans
-from ingest.streaming.spool_decoder import parse_by_version
 
 SCHEMA = "grp string, content binary"
 """A group of stations, and its pickled `DecodedPiece` or `MicroBatch`."""
@@ -61,6 +59,10 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [SpoolSpan(*span) for span in spans(self._spool, int(start["seq"]), int(end["seq"]), self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: D102
+        # Two processes of Spark, one after the other, import this module only to plan: each would take a second longer.
+        from ingest.deployment.deployment_file import read_versions  # noqa: PLC0415
+        from ingest.streaming.spool_decoder import parse_by_version  # noqa: PLC0415
+
         assert isinstance(partition, SpoolSpan)
         # Tasks already share the cores; threads within each would only compete.
         pa.set_cpu_count(1)

@@ -93,10 +93,18 @@ class StreamingJob:
         process = getattr(SparkContext._gateway, "proc", None)
         return None if process is None else int(process.pid)
 
+    def connect(self) -> None:
+        """Start the session, unless it runs already."""
+        with _translate_failure():
+            if self._spark is None:
+                self._spark = session()
+                for key, value in SETTINGS.items():
+                    self._spark.conf.set(key, value)
+
     def start(
         self, folder: Path, commit: Callable[[StreamBatch], Any], *, trigger_s: float | None, batch_bytes: int
     ) -> None:
-        """Follow the spool of an archive, and pass each batch to `commit`, in order.
+        """Follow the spool of an archive once connected, and pass each batch to `commit`, in order.
 
         Batches that Spark has marked as done are not passed again. After a restart a batch may be replayed unchanged:
         `commit` recognises it by the id of the stream and its number.
@@ -110,11 +118,8 @@ class StreamingJob:
         batch_bytes
             Maximum size of a batch; further records wait in the spool [bytes].
         """
+        assert self._spark is not None
         with _translate_failure():
-            if self._spark is None:
-                self._spark = session()
-                for key, value in SETTINGS.items():
-                    self._spark.conf.set(key, value)
             spool, deployed, checkpoint = folder / SPOOL, folder / STREAM / DEPLOYMENTS, folder / STREAM / CHECKPOINT
             tasks = self._spark.sparkContext.defaultParallelism
             self._spark.dataSource.register(SpoolSource)
@@ -162,6 +167,12 @@ class StreamingJob:
         if failure is not None:
             raise QueryFailed(f"the stream failed: {_first_line(failure)}")
         return False
+
+    def is_waiting(self) -> bool:
+        """Return whether the query waits for its next trigger, and no batch is in progress."""
+        assert self._query is not None
+        with _translate_failure():
+            return not self._query.status["isTriggerActive"]
 
     def stop(self) -> None:
         """Stop the query; a batch in progress will be replayed."""

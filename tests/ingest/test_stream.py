@@ -258,6 +258,8 @@ class _LateBatch:
 
     pid = None
 
+    def connect(self) -> None: ...
+
     def start(self, folder: Path, take: Callable[..., None], **_: object) -> None:
         self._take = take
 
@@ -284,6 +286,78 @@ def test_a_stream_that_is_told_to_stop_does_not_wait_for_who_waits_for_it(tmp_pa
     )
     run._job = _LateBatch()  # type: ignore[assignment]
     assert run._follow_query(10.0)
+
+
+class _Received:
+    """A follower beside a receiver that ends while Spark starts, or once the query runs."""
+
+    pid = None
+
+    def __init__(self, run: _StreamRun, *, during_start: bool) -> None:
+        self._run, self._during_start = run, during_start
+        self.calls: list[str] = []
+        self.waiting = [False, False, True]
+        """Whether the query waits for its next trigger, each time that it is asked."""
+
+    def connect(self) -> None:
+        self.calls.append("connect")
+        if self._during_start:
+            self._end_receiver()
+
+    def start(self, *_: object, **__: object) -> None:
+        self.calls.append("start")
+        self._end_receiver()
+
+    def _end_receiver(self) -> None:
+        self._run._receiver = subprocess.Popen([sys.executable, "-c", ""])
+        self._run._receiver.wait()
+
+    def is_active(self) -> bool:
+        return True
+
+    def is_waiting(self) -> bool:
+        return self.waiting.pop(0)
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+
+@pytest.mark.parametrize("during_start", [True, False])
+def test_what_is_received_at_once_is_read_by_one_query(tmp_path: Path, *, during_start: bool) -> None:
+    (tmp_path / "stream").mkdir()
+    how = StreamOptions(watch=tmp_path, until_idle=True)
+    progress = _StreamProgress(tmp_path, lambda: 1)
+    run = _StreamRun(tmp_path, how, progress, threading.Event(), lambda _: None, lambda _: None)
+    follower = _Received(run, during_start=during_start)
+    run._job = follower  # type: ignore[assignment]
+    assert run._follow_query(3600.0)
+    if during_start:
+        assert follower.calls == ["connect"]
+    else:
+        # A batch in progress is not thrown away, and the next trigger, in an hour, is not waited for.
+        assert (follower.calls, follower.waiting) == (["connect", "start", "stop"], [])
+
+
+@pytest.mark.parametrize("is_warm", [True, False])
+def test_the_first_stream_of_an_installation_compiles_while_spark_starts(
+    monkeypatch: pytest.MonkeyPatch, *, is_warm: bool
+) -> None:
+    told, program = list[str](), "import sys; print('ready', flush=True); sys.stdin.read()"
+    children = list[subprocess.Popen[bytes]]()
+    popen = subprocess.Popen
+
+    def start(words: list[str], **_: object) -> "subprocess.Popen[bytes]":
+        assert words[1:] == ["-m", "hypergrid.wo_join.warm"]
+        children.append(popen([sys.executable, "-c", program], stdin=subprocess.PIPE))
+        return children[-1]
+
+    monkeypatch.setattr(stream_module, "is_warm", lambda: is_warm)
+    monkeypatch.setattr("ingest.streaming_service.subprocess.Popen", start)
+    with stream_module._compiling(told.append):
+        assert [child.poll() for child in children] == ([] if is_warm else [None])
+    # It does not outlive the stream.
+    assert [child.poll() for child in children] == ([] if is_warm else [-signal.SIGTERM])
+    assert len(told) == len(children)
 
 
 def test_a_dead_process_that_nobody_asks_for_is_not_waited_for(tmp_path: Path) -> None:

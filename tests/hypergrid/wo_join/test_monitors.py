@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.machine_code import compile_into, find_cache_folder
 from hypergrid.wo_join import DependentMonitor, KnownParameters, Monitors, WoJoin, compiled, hash_table, kernel, lags
 from hypergrid.wo_join.observe import bucket_of, upper_of
 from hypergrid.wo_join.state_layout import BUCKETS, EPOCH
-from hypergrid.wo_join.warm import warm
+from hypergrid.wo_join.warm import is_warm, warm
 from tests.hypergrid.wo_join.workloads import disorder, lag_over_time, scrambling_factor, workload
 from tests.support import stream_oracles
 
@@ -195,6 +196,17 @@ def test_what_cannot_be_observed_is_refused() -> None:
         DependentMonitor(slack=-1)
     with pytest.raises(InvalidQuery, match="two columns of one length"):
         DependentMonitor().observe([0], [1, 1])
+
+
+def test_code_of_these_sources_is_looked_for_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert not is_warm()
+
+    def answer() -> int:
+        return 42
+
+    assert compile_into(find_cache_folder(compiled.SOURCES), set())(answer)() == 42
+    assert is_warm()
 
 
 def test_warming_compiles_all_that_is_called() -> None:
