@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from hypergrid.analysis.geostatistics import at_stations
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.times import format_instant, parse_instant
 from hypergrid.core.units import unit_symbol
@@ -77,7 +76,7 @@ def map_of_best(data: Query | xr.DataArray, compared: Sequence[Comparison], *, t
             "the picture shows the best method that knows its uncertainty, and none that could be used does"
             f"{f' ({why})' if why else ': compare a kriging method as well'}"
         )
-    query = at_stations(data if isinstance(data, Query) else base(data))
+    query = (data if isinstance(data, Query) else base(data)).at_stations()
     layers = _layers(query)
     values = query.compute()["value"].rename(query.question.variable)
     slice_values = values.isel(time=[_find_time(values, time)])

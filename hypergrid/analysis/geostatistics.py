@@ -60,7 +60,7 @@ def samples_of(data: Query | xr.DataArray) -> Samples:
 
 def _read_samples(data: Query | xr.DataArray) -> tuple[Samples, NDArray[np.datetime64]]:
     """Compute a query's values at its stations, and their times."""
-    query = at_stations(data if isinstance(data, Query) else base(data))
+    query = (data if isinstance(data, Query) else base(data)).at_stations()
     perspective = query.surface().perspective
     axis = perspective.topology.space
     if not isinstance(axis, SeriesAxis):
@@ -84,16 +84,6 @@ def _read_samples(data: Query | xr.DataArray) -> tuple[Samples, NDArray[np.datet
     unit = str(result.attrs["units"])
     samples = Samples.of(result.to_numpy(), positions, axis.elevation_m, names=names, unit=unit)
     return samples, result["time"].to_numpy().astype("datetime64[ns]")
-
-
-def at_stations(query: Query) -> Query:
-    """Return the steps of a query before its first spatial interpolation."""
-    steps = query.question.steps
-    maps = (number for number, step in enumerate(steps) if step.op == "interpolate" and "time" not in dict(step.cells))
-    first = next(maps, len(steps))
-    if first == len(steps):
-        return query
-    return replace(query, question=replace(query.question, steps=steps[:first], variance=False, correlation_time=None))
 
 
 def fit_variogram(data: Query | xr.DataArray, **options: object) -> VariogramFit:
@@ -246,7 +236,7 @@ def _add_layers(samples: Samples, data: Query | xr.DataArray, method: str, param
     names = [name for name in listed if isinstance(name, str) and name != ELEVATION]
     if not names:
         return samples
-    perspective = at_stations(data if isinstance(data, Query) else base(data)).surface().perspective
+    perspective = (data if isinstance(data, Query) else base(data)).at_stations().surface().perspective
     axis, source = perspective.topology.space, perspective.bases[0].source
     if not isinstance(axis, SeriesAxis):
         return samples

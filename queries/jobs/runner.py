@@ -17,7 +17,6 @@ from contextvars import copy_context
 from dataclasses import replace
 from typing import Any, Final
 
-from hypergrid.analysis.geostatistics import at_stations
 from hypergrid.core.errors import Cancelled, InvalidQuery
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.times import SECOND_NS
@@ -144,7 +143,7 @@ class Runner:
         HyperGridError
             The query cannot be answered, or exceeds a limit (`TooLarge`).
         """
-        query = at_stations(self._archive.latest().query(document))
+        query = self._archive.latest().query(document).at_stations()
         self._check_plan(query.plan(), current_asker())
         return query
 
@@ -299,8 +298,8 @@ class Runner:
             listener()
         return job
 
-    def result(self, job_id: str) -> xr.Dataset:
-        """Return the finished surface.
+    def result(self, job_id: str, *, is_partial: bool = False) -> xr.Dataset:
+        """Return the finished surface; if partial, a running one as computed so far, with `hypergrid_fraction`.
 
         Raises
         ------
@@ -310,14 +309,17 @@ class Runner:
         with self._lock:
             job = self._view(job_id)
             run = self._runs[job_id]
-            if job.state != "done":
-                raise NotReady(_not_ready_message(job))
-            dataset = self._find_result(run)
-            if dataset is None:
-                raise ResultGone(
-                    f"the result of query {job_id} was dropped to make room for later ones; post the query again"
-                )
-            return dataset
+            refinement = run.refinement if is_partial and not job.has_ended else None
+            if refinement is None:
+                if job.state != "done":
+                    raise NotReady(_not_ready_message(job))
+                dataset = self._find_result(run)
+                if dataset is None:
+                    raise ResultGone(
+                        f"the result of query {job_id} was dropped to make room for later ones; post the query again"
+                    )
+                return dataset
+        return refinement.dataset()
 
     def second_opinion(self, job_id: str, *, cells: int) -> SecondOpinion:
         """Let PyKrige recompute random cells of a finished surface, in turns with the queries.

@@ -35,6 +35,7 @@ from queries.web.routes import (
     login,
     readings,
     results,
+    validation,
     variograms,
 )
 from queries.web.routes import standing as standing_routes
@@ -117,7 +118,8 @@ def create_app(
     collections = Collections(catalogue)
     native = [
         login.router(known), about.router(catalogue, collections), readings.router(catalogue.archive, newest),
-        variograms.router(runner), jobs.router(runner, OrphanJobCanceller(runner)), results.router(runner),
+        variograms.router(runner), validation.router(runner), jobs.router(runner, OrphanJobCanceller(runner)),
+        results.router(runner),
         engine.router(runner, catalogue.archive, newest), engine.quality_router(catalogue.archive),
         *([] if standing is None else [standing_routes.router(standing)]),
     ]  # fmt: skip

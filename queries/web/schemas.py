@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import copy
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
@@ -10,13 +9,14 @@ from typing import Any, Final
 
 import numpy as np
 from fastapi import FastAPI
-from numpy.typing import NDArray
 
+from hypergrid.core.encoded_arrays import encode
 from hypergrid.core.errors import NotFound
 from hypergrid.core.flags import MEANINGS
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.times import format_timestamp
-from hypergrid.interpolation import METHODS
+from hypergrid.interpolation import METHODS, MODELS
+from hypergrid.interpolation.validation.cross_validate import WAYS
 from hypergrid.perspective.functions.aggregates import AGGREGATES
 from hypergrid.perspective.functions.rows import CONVERTS, MERGES
 from hypergrid.perspective.spec.query_spec import CELL_KEYS, DIMENSIONS, GRID_KEYS, MAX_STEPS, SELECTABLE
@@ -172,11 +172,6 @@ def cell_body(layout: SurfaceLayout, dataset: xr.Dataset, row: int, column: int,
     }
 
 
-def encode(array: NDArray[np.generic], dtype: str) -> str:
-    """Encode an array in row-major order, as base64 of `dtype`."""
-    return base64.b64encode(np.ascontiguousarray(array, dtype).tobytes()).decode("ascii")
-
-
 def _progress(job: Job) -> dict[str, Any]:
     progress = job.progress
     return {
@@ -225,6 +220,12 @@ _JOB: Final[Schema] = {
 _PLAN: Final[Schema] = {
     "cells": _COUNT, "projected_bytes": _COUNT, "projected_seconds": {"type": "number", "minimum": 0},
     "explanation": _TEXT, "surface": {"type": "object", "required": ["kind", "variable", "units", "times"]},
+}  # fmt: skip
+
+
+_ARRAY: Final[Schema] = {
+    "type": "object", "required": ["shape", "float64"],
+    "properties": {"shape": {"type": "array", "items": _COUNT}, "float64": _TEXT},
 }  # fmt: skip
 
 
@@ -307,6 +308,26 @@ COMPONENTS: Final[dict[str, Schema]] = {
     "Login": _object({"key": _TEXT}, ["key"]),
     "Job": _object({**_JOB, "plan": _object(_PLAN, sorted(_PLAN))}, sorted(_JOB)),
     "Plan": _object(_PLAN, sorted(_PLAN)),
+    "CrossValidationRequest": _object(
+        {
+            "query": _ref("Query"),
+            "method": {"type": "string", "examples": sorted(METHODS)},
+            "by": {"enum": list(WAYS)},
+            "parameters": {"type": ["object", "null"]},
+            "model": {"enum": list(MODELS)},
+        },
+        ["query", "method"],
+    ),
+    "CrossValidation": _object(
+        {
+            "method": _TEXT, "parameters": {"type": "array", "items": {"type": "object"}}, "by": {"enum": list(WAYS)},
+            "in_closed_form": {"type": "boolean"}, "unit": _TEXT, "names": {"type": "array", "items": _TEXT},
+            "not_used": {"type": "array", "items": _TEXT}, "score": {"type": "object"},
+            **dict.fromkeys(("stations", "bands"), {"type": "array", "items": {"type": "object"}}),
+            **dict.fromkeys(("arrays", "covariates"), {"type": "object", "additionalProperties": _ARRAY}),
+        },
+        ["method", "by", "unit", "names", "score", "stations", "bands", "arrays"],
+    ),
     "Standing": {"type": "object", "required": ["name", "query", "class", "paused", "muted_until", "standing"]},
     "Alert": {"type": "object", "required": ["id", "number", "query", "happening", "at", "muted", "text"]},
 }  # fmt: skip

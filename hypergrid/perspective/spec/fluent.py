@@ -152,6 +152,17 @@ class Fluent(ABC):
             raise InvalidQuery(f"{', '.join(twice)} is clipped already; give one clip, with the narrower bounds")
         return self._replace_question(replace(self.question, clip=(*self.question.clip, *listed)))
 
+    def at_stations(self) -> Self:
+        """Keep the steps before the first interpolation over space: the values at the stations."""
+        steps = self.question.steps
+        maps = (at for at, step in enumerate(steps) if step.op == "interpolate" and "time" not in dict(step.cells))
+        first = next(maps, None)
+        if first is None:
+            return self
+        return self._replace_question(
+            replace(self.question, steps=steps[:first], variance=False, correlation_time=None)
+        )
+
     def select(self, **properties: object) -> Self:
         """Read only series with the given properties.
 

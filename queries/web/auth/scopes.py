@@ -61,6 +61,7 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("POST", f"{API}/engine/plan", "query"),
     ("POST", f"{API}/queries/explain", "query"),
     ("POST", f"{API}/queries/variogram", "query"),
+    ("POST", f"{API}/queries/cross-validation", "query"),
     ("POST", f"{API}/queries", "query"),
     ("GET", f"{API}/queries", "query"),
     ("GET", f"{API}/queries/*", "query"),

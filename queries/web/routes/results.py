@@ -10,6 +10,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
+from hypergrid.core.encoded_arrays import encode
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.lru_cache import LruCache
 from hypergrid.execution import Part
@@ -20,7 +21,7 @@ from queries.jobs.runner import Runner
 from queries.web.responses.etags import entity_tag, etag_headers, not_modified_response
 from queries.web.responses.files import PARTS, RESULT_MEDIA, part_response, surface_response
 from queries.web.responses.negotiation import form_of
-from queries.web.schemas import cell_body, encode, picture_body, surface_body
+from queries.web.schemas import cell_body, picture_body, surface_body
 
 KEPT_BYTES: Final = 256 << 20
 """Size limit of the cached Zarr stores [bytes]."""
@@ -85,9 +86,15 @@ def router(runner: Runner) -> APIRouter:
         f: Annotated[str | None, Query(description=f"{', '.join(FORMATS)}; where absent by Accept, or netcdf")] = None,
         time: Annotated[int, Query(description="which time cell a PNG shows of a map, from 0")] = 0,
         level: Annotated[int, Query(description="which level it shows, from 0, the lowest")] = 0,
+        is_partial: Annotated[  # noqa: FBT002
+            bool, Query(alias="partial", description="the surface as computed so far, if it is not finished")
+        ] = False,
     ) -> Response:
         """Download the finished surface, or a part of the file (Range); with If-None-Match only where it is another."""
         form, job = FORMATS[form_of(request, RESULT_MEDIA, f)].name, runner.job(job_id)
+        if is_partial and not job.has_ended:
+            dataset = runner.result(job_id, is_partial=True)
+            return surface_response(dataset, form, headers={"Cache-Control": "no-store"}, time=time, level=level)
         tag = entity_tag(job.token, job.snapshot, form, time, level)
         same = not_modified_response(request, tag) if job.state == "done" else None
         return same or surface_response(

@@ -17,6 +17,7 @@ from hypergrid.interpolation import METHODS, variogram
 from hypergrid.interpolation.points import Samples
 from hypergrid.interpolation.validation.compare import PEER, QUICK, compare_methods, list_candidates
 from hypergrid.interpolation.validation.cross_validate import cross_validate
+from hypergrid.interpolation.validation.transfer import read_validation, write_validation
 
 Floats = NDArray[np.float64]
 MODEL = variogram("exponential", psill=4.0, range_m=600.0, nugget=0.5)
@@ -105,6 +106,16 @@ def test_blocks_of_time_of_kriging_have_variances() -> None:
     assert found.variance is not None
     np.testing.assert_allclose(found.variance, alone.variance)
     assert found.score.coverage_95 == alone.score.coverage_95
+
+
+def test_a_validation_is_the_same_on_another_machine() -> None:
+    given = cross_validate(
+        simulated(stations=6, slices=8), "ordinary_kriging", by="time_block", fit=lambda _: {"variogram": MODEL}
+    )
+    there = read_validation(json.loads(json.dumps(write_validation(given), allow_nan=False)))
+    xr.testing.assert_identical(there.to_dataset(), given.to_dataset())
+    assert [each["variogram"] for each in there.given] == [MODEL] * 4
+    assert repr(there) == repr(given)
 
 
 def test_what_makes_no_sense_is_refused() -> None:

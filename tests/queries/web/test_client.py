@@ -14,7 +14,7 @@ import hypergrid as hg
 from hypergrid.core.errors import Cancelled, InvalidQuery, InvalidTime, NotFound
 from hypergrid.perspective.spec.fluent import Fluent
 from queries.jobs.runner import Runner
-from viz import client as client_module
+from viz import connection as connection_module
 from viz.client import Client, RemoteQuery, ServerProblem
 
 MODEL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)
@@ -57,6 +57,7 @@ def test_no_word_is_missing() -> None:
         "interpolate",
         "merge",
         "clip",
+        "at_stations",
         "select",
         "accept_flags",
         "with_variance",
@@ -148,7 +149,7 @@ def test_what_is_no_problem_document_is_told_all_the_same(content: bytes) -> Non
 
 def test_a_server_that_is_not_there_is_told(give_time: Callable[..., None]) -> None:
     paused: list[float] = []
-    give_time(client_module, sleep=paused.append)
+    give_time(connection_module, sleep=paused.append)
 
     def fail(request: httpx.Request) -> httpx.Response:
         message = "refused"
@@ -165,7 +166,7 @@ def test_a_server_that_is_not_there_is_told(give_time: Callable[..., None]) -> N
 
 def test_a_server_that_says_later_is_asked_again(give_time: Callable[..., None]) -> None:
     paused: list[float] = []
-    give_time(client_module, sleep=paused.append)
+    give_time(connection_module, sleep=paused.append)
     answers = iter([(429, {"Retry-After": "3"}), (503, {"Retry-After": "3600"}), (200, {})])
 
     def answer(_: httpx.Request) -> httpx.Response:
