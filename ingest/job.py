@@ -97,7 +97,8 @@ def ingest(
 ) -> IngestReport:
     """Ingest files into an archive in one commit, creating the archive if it is missing.
 
-    Files whose content is already in the archive are skipped; if none is new, nothing is committed. Rows that cannot be
+    Files whose content is already in the archive are skipped; if none is new, nothing is committed except another
+    `[publication]`. Rows that cannot be
     read become rejects, and the rest is ingested; a file without any readings is retried when its mapping changes. A
     run that fails leaves no new archive behind; one that is killed leaves the archive unchanged, and the next run does
     its work.
@@ -167,6 +168,7 @@ def ingest(
                 "zone); their readings stay as they are: ingest the files into a new archive to read them this way"
             )
         if not plan.files:
+            _publish(archive, described, now_ns)
             return _report(run, discovery, {}, StagedBatch(plan, described, (), run.folder, {}, {}), _Outcome())
         described = with_file_metadata(described, plan, variables=archive.variables, stations=archive.stations)
         return _ingest_new(run, plan, discovery, described, archive, choose_engine(engine, plan))
@@ -256,6 +258,16 @@ def _ingest_new(
         )
         run.warn(f"stamps in the future are kept as they are; the clocks of these stations are likely wrong: {listed}")
     return _report(run, discovery, archive.stations, stock, _Outcome(engine, totals, rejects, snapshot))
+
+
+def _publish(archive: Archive, deployment: Deployment, now_ns: int) -> None:
+    """Commit the publication of a deployment if it is another one: it concerns the readings that are there already."""
+    publication = deployment.publication
+    if publication is None or publication == archive.publication:
+        return
+    batch = f"publication {token(publication.attributes(), archive.snapshot)}"
+    with archive.commit(batch=batch, message="publication", now_ns=now_ns) as writer:
+        writer.publication(publication)
 
 
 def _keep_raw(files: Sequence[SourceFile], raw: Path) -> None:

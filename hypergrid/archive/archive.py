@@ -53,6 +53,7 @@ from hypergrid.archive.integrity import Defect, check_files, check_store, examin
 from hypergrid.archive.state_backup import check_state
 from hypergrid.archive.writer import Writer
 from hypergrid.core.errors import DamagedArchive, HyperGridError, NotFound
+from hypergrid.core.publication import Publication
 from hypergrid.core.readings import Readings, Series, Station
 from hypergrid.core.times import Window, format_instant
 from hypergrid.core.units import Variable
@@ -468,6 +469,11 @@ class Archive:
     def quality(self) -> Mapping[str, object]:
         """Parameters of the tests that set the flags (`Writer.quality`); empty if none ran."""
         return MappingProxyType(self.root.quality)
+
+    @property
+    def publication(self) -> Publication:
+        """Statements about the data (`Writer.publication`)."""
+        return Publication.of(self.root.publication)
 
     def readings(self, variable: str) -> int:
         """Return the number of readings of a variable, without superseded ones.

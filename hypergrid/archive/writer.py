@@ -35,6 +35,7 @@ from hypergrid.archive.arrays.variable_group import VariableGroup
 from hypergrid.core.errors import ArchiveConflict
 from hypergrid.core.flags import ABSENT, MISSING
 from hypergrid.core.lru_cache import LruCache
+from hypergrid.core.publication import Publication
 from hypergrid.core.readings import Readings, Series, Station
 from hypergrid.core.times import Window
 from hypergrid.core.units import Variable
@@ -351,6 +352,12 @@ class Writer:
         """Store the parameters of the tests that set the flags, as JSON."""
         if self._root.quality != dict(parameters):
             self._root.quality = dict(parameters)
+            self.changed = True
+
+    def publication(self, publication: Publication | None) -> None:
+        """Store the statements about the data in place of earlier ones; None leaves them."""
+        if publication is not None and self._root.publication != publication.attributes():
+            self._root.publication = publication.attributes()
             self.changed = True
 
     def layer(self, layer: Layer) -> LayerChange:

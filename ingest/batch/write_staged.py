@@ -170,6 +170,7 @@ def store(
     writer.variables(variables.values())
     stations = stations_of(stock.stations(), stock.deployment, known=known)
     writer.stations(stations)
+    writer.publication(stock.deployment.publication)
     quality = stock.deployment.quality
     places = {**known, **{station.id: station for station in stations}}
     # One for each variable, because variables run in parallel threads.

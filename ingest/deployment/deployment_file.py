@@ -16,6 +16,7 @@ from typing import ClassVar, Final, Literal, cast, get_args
 from hypergrid.archive import S3Store
 from hypergrid.archive.disk.checksums import list_written_twice, read_either, write_twice
 from hypergrid.core.errors import InvalidDeployment, NotFound
+from hypergrid.core.publication import NAMES, Publication
 from hypergrid.core.readings import Position, Stamp, Station, Statistic
 from hypergrid.core.times import parse_instant
 from hypergrid.core.tokens import token
@@ -161,6 +162,8 @@ class Deployment:
     path: Path | None = field(default=None, compare=False)
     stream: StreamSettings = field(default=StreamSettings(), compare=False)
     broker: Broker | None = field(default=None, compare=False)
+    publication: Publication | None = field(default=None, compare=False)
+    """Statements about the data; None: those of the archive stay."""
     store: S3Store | None = field(default=None, compare=False)
     """Object store for the values of a new archive; None: in the archive's folder."""
 
@@ -255,7 +258,7 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
     """Return the deployment described by parsed TOML; errors as in `load`."""
     top = TomlTable(content, "", file=file)
     # First, so that a misspelt table name is reported as unknown, not as a missing table.
-    for key in ("network", "variable", "feed", "station", "quality", "mqtt", "stream", "archive"):
+    for key in ("network", "variable", "feed", "station", "quality", "mqtt", "stream", "archive", "publication"):
         top.has(key)
     network = top.finish(top.table("network"))
     variables = tuple(_variable(table) for table in top.tables("variable"))
@@ -284,6 +287,7 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
         path=path,
         stream=_stream_settings(top.table("stream")),
         broker=read_broker(top.table("mqtt"), folder=path.parent if path else None) if top.has("mqtt") else None,
+        publication=_publication(top.table("publication")) if top.has("publication") else None,
         store=_store(top.table("archive")),
     )
     return network.finish(deployment)
@@ -310,6 +314,11 @@ def _stream_settings(table: TomlTable) -> StreamSettings:
             table.number("idle_s", minimum=0.001, maximum=1e8) if table.has("idle_s") else None,
         )
     )
+
+
+def _publication(table: TomlTable) -> Publication:
+    statements = table.finish({name: table.text(name) for name in NAMES if table.has(name)})
+    return table.run_check("", lambda: Publication(**statements))
 
 
 def _store(table: TomlTable) -> S3Store | None:

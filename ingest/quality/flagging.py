@@ -275,9 +275,10 @@ class Companions(Mapping[str, Readings]):
 
 
 def add_stations(writer: Writer, present: Iterable[str], deployment: Deployment, archive: Archive) -> QualityFlagger:
-    """Store the stations of incoming readings; return a flagger of these readings."""
+    """Store the stations of incoming readings, and the publication; return a flagger of these readings."""
     stations = stations_of(present, deployment, known=archive.stations)
     writer.stations(stations)
+    writer.publication(deployment.publication)
     known = {**archive.stations, **{station.id: station for station in stations}}
     return QualityFlagger(deployment.quality, known, archive.slice_s)
 

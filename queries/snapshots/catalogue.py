@@ -16,6 +16,7 @@ from hypergrid.analysis.suggestion import Suggestion, adapt, suggest_document
 from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.core.lru_cache import LruCache
 from hypergrid.core.parameters import Parameter, make_schema
+from hypergrid.core.publication import Publication
 from hypergrid.core.readings import Station
 from hypergrid.core.times import DAY_NS, Window, format_timestamp
 from hypergrid.core.units import Variable
@@ -49,6 +50,11 @@ class Catalogue:
         self._logged: set[str] = set()
         self._answerable: tuple[_Facts | None, dict[str, bool]] = (None, {})
         self._suggestions: LruCache[str | None, tuple[_Facts, float, Suggestion]] = LruCache(SUGGESTIONS)
+
+    @property
+    def publication(self) -> Publication:
+        """Statements about the data at the newest snapshot."""
+        return self.archive.latest().store.publication
 
     def variables(self) -> list[dict[str, Any]]:
         held = self.archive.latest().variables

@@ -129,7 +129,7 @@ def create_app(
 
     looked = ServerHealth(runner, catalogue.archive, standing, known.store, collections.trouble, monitoring)
     app.include_router(health.router(looked, metrics))
-    describe(app, lambda: catalogue.archive.latest().variables)
+    describe(app, catalogue)
     forgotten = find_undeclared(
         (method, str(route.path)) for route in iter_route_contexts(app.routes) for method in route.methods or ()
     )

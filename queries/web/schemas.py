@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from hypergrid.core.encoded_arrays import encode
 from hypergrid.core.errors import NotFound
 from hypergrid.core.flags import MEANINGS
 from hypergrid.core.lazy_libraries import xr
+from hypergrid.core.publication import Publication
 from hypergrid.core.times import format_timestamp
 from hypergrid.interpolation import METHODS, MODELS
 from hypergrid.interpolation.validation.cross_validate import WAYS
@@ -22,6 +22,7 @@ from hypergrid.perspective.functions.rows import CONVERTS, MERGES
 from hypergrid.perspective.spec.query_spec import CELL_KEYS, DIMENSIONS, GRID_KEYS, MAX_STEPS, SELECTABLE
 from queries.jobs.job_history import POST_AGAIN, JobRecord
 from queries.jobs.records import Event, Job, Outline, SurfaceLayout, SurfacePicture, check_frame
+from queries.snapshots.catalogue import Catalogue
 from queries.standing.conditions import KINDS
 from queries.standing.definition import CHANNELS, LONGEST_TITLE, WEIGHTS
 from queries.web.auth.scopes import API, find_rule
@@ -352,27 +353,28 @@ def answer_of(
     return {status: {"content": {"application/json": {"schema": schema}}, **({"links": links} if links else {})}}
 
 
-def describe(app: FastAPI, variables: Callable[[], Iterable[str]]) -> None:
+def describe(app: FastAPI, catalogue: Catalogue) -> None:
     """Complete an application's description: components, problems, and security schemes.
 
     Parameters
     ----------
     app
         The application, with all its routes.
-    variables
-        Returns the current variable names, as the values of `variable` in a query.
+    catalogue
+        Gives the current variable names, as the values of `variable` in a query, and the publication.
     """
     make_document = app.openapi
-    known: tuple[str, ...] = ()
+    known: tuple[tuple[str, ...], Publication] | None = None
 
     def complete() -> Schema:
         nonlocal known
-        names = tuple(sorted(variables()))
-        # Regenerated when the archive gets a new variable.
-        if app.openapi_schema is not None and names == known:
+        names, publication = tuple(sorted(catalogue.archive.latest().variables)), catalogue.publication
+        # Regenerated when the archive gets a new variable, or another publication.
+        if app.openapi_schema is not None and (names, publication) == known:
             return app.openapi_schema
-        app.openapi_schema, known = None, names
+        app.openapi_schema, known = None, (names, publication)
         document = make_document()
+        document["info"] |= publication.to_openapi()
         components = document.setdefault("components", {})
         # Copied, as the variable names are filled in below.
         components.setdefault("schemas", {}).update(copy.deepcopy(COMPONENTS))

@@ -104,6 +104,15 @@ def test_units_and_zone_are_always_in_sight(opened: Page) -> None:
     expect(opened.locator("#units")).to_have_text("air_temperature [°C], times in UTC")
 
 
+def test_the_foot_says_whose_data_they_are(page: Page, opened: Page) -> None:
+    expect(opened.locator("#publication")).to_be_empty()
+    stated = {"institution": "Institute <b>", "license": "https://example.org/by", "creator_email": "data@example.org"}
+    page.route("**/api/v1/publication", lambda route: route.fulfill(json={"network": "valley", **stated}))
+    page.reload()
+    expect(page.locator("#publication")).to_have_text("Data: Institute <b>, https://example.org/by, data@example.org")
+    expect(page.locator("#publication a[rel=license]")).to_have_attribute("href", stated["license"])
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 800, 1400])
 def test_every_page_fits_every_window(browser: Browser, address: str, width: int, scheme: Any) -> None:  # noqa: ANN401

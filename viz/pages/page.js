@@ -180,7 +180,7 @@ async function load() {
   // To find those that can be answered takes as long as all the rest, and not every page offers them.
   saved = api.look("saved?answerable=true");
   saved.catch(() => {});
-  const known = await Promise.all(["variables", "stations", `snapshots?limit=${MOST_VERSIONS}`, "functions"].map((what) => api.look(what).catch((problem) => problem)));
+  const known = await Promise.all(["variables", "stations", `snapshots?limit=${MOST_VERSIONS}`, "functions", "publication"].map((what) => api.look(what).catch((problem) => problem)));
   const failed = known.find((one) => one instanceof Error);
   // A page without a list of stations could still ask, but it is the same server that answers all.
   if (failed) {
@@ -188,12 +188,20 @@ async function load() {
     document.body.dataset.ready = "no";
     return;
   }
-  [frame.known.variables, frame.known.stations, frame.known.snapshots, frame.known.functions] = known;
+  [frame.known.variables, frame.known.stations, frame.known.snapshots, frame.known.functions, frame.known.publication] = known;
   const { variables, stations: { features }, snapshots } = frame.known;
   part("archive").textContent = variables.length ? T.frame.archive(number(features.length), number(variables.length), snapshots[0]?.time) : T.frame.emptyArchive;
+  part("publication").replaceChildren(...attribution(frame.known.publication));
   part("no-data").replaceChildren(...(variables.length ? [] : [empty(T.frame.noData, T.frame.noDataAdvice, h("pre", { tabindex: 0 }, T.frame.noDataCommand), button(T.frame.lookAgain, load))]));
   await show();
   document.body.dataset.ready = "yes";
+}
+
+// Whose data they are: institution, licence and contact, as far as the network states them.
+function attribution({ institution, creator_name: creator, publisher_name: publisher, license, creator_email: email }) {
+  const linked = (text) => (/^https?:/.test(text) ? h("a", { href: text, rel: "license" }, text) : text);
+  const parts = [institution ?? creator ?? publisher, license && linked(license), email && h("a", { href: `mailto:${email}` }, email)].filter(Boolean);
+  return parts.length ? [T.frame.data, ...parts.flatMap((part) => [" ", part, ","])].slice(0, -1) : [];
 }
 
 function build() {
@@ -201,7 +209,7 @@ function build() {
   part("tools").append(h("div", { id: "session" }), field(T.frame.theme, choice("theme", Object.entries(T.frame.themes), choose, chosen())));
   part("main").append(h("div", { id: "no-data" }), ...Object.keys(PAGES).map((name) => h("section", { id: `page-${name}`, class: "page", "aria-label": T.pages[name], hidden: true })));
   const clock = h("span", { id: "clock" });
-  part("status-line").append(h("span", { id: "units" }, T.frame.noUnits), clock, h("span", { id: "archive" }), h("span", { id: "connection", role: "status" }, T.frame.connection.ok));
+  part("status-line").append(h("span", { id: "units" }, T.frame.noUnits), clock, h("span", { id: "archive" }), h("span", { id: "publication" }), h("span", { id: "connection", role: "status" }, T.frame.connection.ok));
   const tell = () => (clock.textContent = T.frame.clock(new Date().toISOString().slice(0, 19).replace("T", " ")));
   tell();
   setInterval(tell, 1000);

@@ -20,6 +20,7 @@ export const T = {
     theme: "Theme",
     themes: { system: "As the system", light: "Light", dark: "Dark" },
     clock: (time) => `${time} UTC`,
+    data: "Data:",
     archive: (stations, variables, time) => `${stations} stations · ${variables} variables${time ? ` · newest snapshot ${time.slice(0, 19).replace("T", " ")} UTC` : ""}`,
     emptyArchive: "No readings yet",
     units: (variable, unit) => `${variable} [${unitText(unit)}], times in UTC`,

@@ -72,6 +72,8 @@ class Root:
     """Stations by id, as encoded by `records.encode_station`."""
     quality = _Attribute[Json](dict, optional=True)
     """Parameters of the tests that set the flags; empty if none ran."""
+    publication = _Attribute[dict[str, str]](dict, optional=True)
+    """Statements about the data, as of `Publication.attributes`; empty if none were made."""
     described_by = _Attribute[dict[str, str]](dict, optional=True)
     """Names, by SHA-256, of raw copies that describe how to read others, or when their readings arrived."""
     streams = _Attribute[dict[str, Json]](dict, optional=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import scipy  # loads its parts lazily: most queries need none of them
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import NotFound
 from hypergrid.core.geodesy import RADIUS_M
 from hypergrid.core.lazy_libraries import xr
+from hypergrid.core.publication import join_attributes
 from hypergrid.core.times import SECOND_NS, floor_to_microsecond, format_duration, format_instant
 from hypergrid.core.units import KNOWN_VARIABLES, to_cf
 from hypergrid.core.version import VERSION
@@ -368,6 +369,8 @@ def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
         "summary": f"{question.variable}: {' > '.join(step.name for step in question.steps) or 'readings'}",
         "keywords": ", ".join(dict.fromkeys([question.variable, *value_names(surface).values()])),
         "source": "HyperGrid " + VERSION,
+        # Without an instant, so that equal results are equal files; commands that write files put their own before it.
+        "history": f"computed by HyperGrid {VERSION}",
         "hypergrid_version": VERSION,
         "hypergrid_libraries": f"numpy {np.__version__}, scipy {scipy.__version__}",
         "hypergrid_query": json.dumps(question.to_json()),
@@ -387,13 +390,18 @@ def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
             attributes["hypergrid_snapshot_time"] = ", ".join(instants)
         # The name, not the path: a copy elsewhere, or on another machine, gives the same attribute.
         attributes["hypergrid_archive"] = ", ".join(sorted(archives))
-    ways = [
-        place_stations(item.source.stations, item.operator).metres.description
+        attributes |= join_attributes({archive.name: archive.publication for archive in read.values()})
+    placings = [
+        (item.source.stations, place_stations(item.source.stations, item.operator))
         for item in surface.list_chain()
         if isinstance(item.operator, Interpolate)
     ]
-    if ways:
-        attributes["hypergrid_distance"] = "; ".join(dict.fromkeys(ways))
+    if placings:
+        ways = dict.fromkeys(placing.metres.description for _, placing in placings)
+        attributes["hypergrid_distance"] = "; ".join(ways)
+        attributes["hypergrid_stations"] = format_stations(
+            axis.series[at].station for axis, placing in placings for at in np.flatnonzero(placing.near).tolist()
+        )
     if outcome.left_out:
         parts = [f"{count} by {reason}" for reason, count in sorted(outcome.left_out.items())]
         attributes["hypergrid_readings_left_out"] = ", ".join(parts)
@@ -409,6 +417,17 @@ def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
     if notes:
         attributes["comment"] = "; ".join(notes)
     return attributes
+
+
+MAX_STATIONS: Final = 1000
+"""Maximum number of stations that a result names, as an attribute of HDF5 holds 64 KiB."""
+
+
+def format_stations(names: Iterable[str]) -> str:
+    """List the stations that interpolations may use, each once, and the number of those beyond the limit."""
+    known = list(dict.fromkeys(names))
+    more = f" and {len(known) - MAX_STATIONS:,} more" if len(known) > MAX_STATIONS else ""
+    return f"{', '.join(known[:MAX_STATIONS])}{more}"
 
 
 def split_notes(comment: str) -> list[str]:

@@ -179,6 +179,7 @@ def format_deployment(chosen: SelectedReadings, *, file: str, format_name: str) 
     parts = [
         f"# How to read {file} back: hypergrid ingest ARCHIVE {file} --deployment THIS",
         _format_table("network", {"name": archive.name, "slice_s": archive.slice_s}),
+        *([_format_table("publication", stated)] if (stated := archive.publication.attributes()) else []),
         "# The flags are those of the archive.",
         _format_table("quality", {"run": False, "zone_guard": False}),
     ]
@@ -340,7 +341,8 @@ def _format_header(archive: Archive, name: str, fields: Sequence[Field]) -> str:
     lines += [
         f"nodata = {NODATA}",
         "tz = 0",
-        f"source = HyperGrid archive {_format_line(archive.name)}",
+        "source = "
+        + "; ".join(filter(None, (f"HyperGrid archive {_format_line(archive.name)}", archive.publication.attribution))),
         f"comment = snapshot {archive.snapshot}; {'; '.join(f'{f} is {k.label}' for k, f, *_ in fields)}",
         "fields = timestamp " + " ".join(field for _, field, *_ in fields),
         "units_multiplier = 1 " + " ".join(f"{multiplier:.12g}" for *_, multiplier, _ in fields),

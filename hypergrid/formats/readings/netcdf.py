@@ -114,6 +114,7 @@ def _global_attributes(archive: Archive, kind: SeriesKind) -> dict[str, Any]:
         "history": f"read from snapshot {archive.snapshot} by HyperGrid {VERSION}",
         "processing_level": "values as the stations gave them, in the archive's unit; flagged, none removed",
         **made,
+        **archive.publication.attributes(),
         **_find_extent(archive, kind),
         "hypergrid_archive": archive.name,
         "hypergrid_snapshot": archive.snapshot,

@@ -32,6 +32,7 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", "/openapi.json", "read"),
     ("GET", "/health", "read"),
     ("GET", f"{API}/variables", "read"),
+    ("GET", f"{API}/publication", "read"),
     ("GET", f"{API}/stations", "read"),
     ("GET", f"{API}/layers", "read"),
     ("GET", f"{API}/snapshots", "read"),

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from hypergrid.core.publication import Publication
 from hypergrid.core.times import Window, format_timestamp
 from hypergrid.formats.covjson import MEDIA_TYPE, STANDARD_NAMES, UCUM, to_ucum
 from hypergrid.formats.readings import SeriesKind, describe_measurement
@@ -52,8 +53,10 @@ def queries_of(collection: Collection) -> tuple[str, ...]:
     return QUERIES["stations" if isinstance(collection, StationsCollection) else "surface"]
 
 
-def landing(base: str, network: str) -> Json:
+def landing(base: str, network: str, publication: Publication) -> Json:
     """Make the landing page; `base` is its address, without a trailing slash."""
+    provider = {"name": publication.institution or publication.publisher_name, "url": publication.publisher_url}
+    contact = {"email": publication.creator_email or publication.publisher_email}
     return {
         "title": f"{network}: environmental data retrieval",
         "description": f"Readings of the stations of {network}, and surfaces that are interpolated when asked for",
@@ -63,15 +66,27 @@ def landing(base: str, network: str) -> Json:
             _link(f"{base}/api", "service-doc", "application/vnd.oai.openapi+json;version=3.0", "the API"),
             _link(f"{base}/conformance", "conformance", "application/json", "conformance classes"),
             _link(f"{base}/collections", "data", "application/json", "collections"),
+            *_license_links(publication),
         ],
+        # EDR has both, each with the keys that are known.
+        **{
+            name: known
+            for name, document in (("provider", provider), ("contact", contact))
+            if (known := {key: text for key, text in document.items() if text})
+        },
     }
 
 
-def listing(base: str, page: Sequence[Collection], more: Sequence[Json]) -> Json:
+def _license_links(publication: Publication) -> list[Json]:
+    url = publication.license_url
+    return [_link(url, "license", "text/html", "terms of use")] if url else []
+
+
+def listing(base: str, page: Sequence[Collection], more: Sequence[Json], publication: Publication) -> Json:
     """Make a page of collections; `more` are links besides the one to itself."""
     return {
         "links": [_link(f"{base}/collections", "self", "application/json", "collections"), *more],
-        "collections": [describe(base, collection) for collection in page],
+        "collections": [describe(base, collection, publication) for collection in page],
     }
 
 
@@ -97,8 +112,8 @@ def _has_height(collection: Collection, heights: Ranges) -> bool:
     return levels is None or bool(len(levels))
 
 
-def describe(base: str, collection: Collection, instance: str | None = None) -> Json:
-    """Describe a collection, or one instance of it."""
+def describe(base: str, collection: Collection, publication: Publication, instance: str | None = None) -> Json:
+    """Describe a collection, or one instance of it; `attribution` as of OGC API Common, if it is known."""
     url = f"{base}/collections/{collection.id}" + ("" if instance is None else f"/instances/{instance}")
     asked = [name for name in queries_of(collection) if instance is None or name != "instances"]
     summary = _about_stations(collection) if isinstance(collection, StationsCollection) else _about_surface(collection)
@@ -109,12 +124,14 @@ def describe(base: str, collection: Collection, instance: str | None = None) -> 
             _link(f"{url}/{name}", "data", "application/json" if name in _LISTS else MEDIA_TYPE, _TITLES[name])
             for name in asked
         ),
+        *_license_links(publication),
     ]
     return {
         "id": collection.id if instance is None else instance,
         "title": summary["title"],
         "description": summary["description"],
         "keywords": summary["keywords"],
+        **({"attribution": publication.attribution} if publication.attribution else {}),
         "links": links,
         "extent": extent(collection),
         "data_queries": {name: {"link": _query(f"{url}/{name}", name)} for name in asked},

@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 
 from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.core.lazy_libraries import xr
+from hypergrid.core.publication import Publication
 from hypergrid.core.times import format_timestamp
 from hypergrid.formats.covjson import MEDIA_TYPE
 from hypergrid.topology.wkt import Region
@@ -131,7 +132,7 @@ def media_of(query: str) -> tuple[str, ...]:
     return _MEDIA["features" if query in ("locations", "items") else "data"]
 
 
-def describe_api(base: str, network: str) -> Json:
+def describe_api(base: str, network: str, publication: Publication) -> Json:
     """Describe EDR alone in OpenAPI 3.0, as its clients expect."""
     paths: Json = {}
     for path, text in _METADATA.items():
@@ -142,7 +143,11 @@ def describe_api(base: str, network: str) -> Json:
             paths[path] = {"get": describe_operation(path, text, parameters, media_of(query))}
     return {
         "openapi": "3.0.3",
-        "info": {"title": f"{network}: OGC API - Environmental Data Retrieval", "version": "1.1"},
+        "info": {
+            "title": f"{network}: OGC API - Environmental Data Retrieval",
+            "version": "1.1",
+            **publication.to_openapi(),
+        },
         "servers": [{"url": base}],
         "paths": paths,
     }
@@ -204,7 +209,7 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
     @routes.get("", response_class=Response, openapi_extra=_OF_METADATA)
     def landing(request: Request) -> Response:
         """Return the landing page."""
-        return JSONResponse(metadata.landing(_base_url(request), catalogue.archive.name))
+        return JSONResponse(metadata.landing(_base_url(request), catalogue.archive.name, catalogue.publication))
 
     @routes.get("/conformance", response_class=Response, openapi_extra=_OF_METADATA)
     def conformance() -> Response:
@@ -215,7 +220,7 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
     def api(request: Request) -> Response:
         """Describe EDR (OpenAPI 3.0); `/openapi.json` describes all."""
         return JSONResponse(
-            describe_api(_base_url(request), catalogue.archive.name),
+            describe_api(_base_url(request), catalogue.archive.name, catalogue.publication),
             media_type="application/vnd.oai.openapi+json;version=3.0",
         )
 
@@ -228,7 +233,7 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
             matches = [candidate for candidate in held.list_available() if metadata.meets(candidate, meeting)]
             page = matches[first:][:limit]
             links = _next_link(request, f"{base}/collections", first + len(page), len(matches), limit)
-            return JSONResponse(metadata.listing(base, page, links))
+            return JSONResponse(metadata.listing(base, page, links, catalogue.publication))
 
         return await off(listed)
 
@@ -236,7 +241,9 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
     async def collection(request: Request, collection_id: str) -> Response:
         """Describe a collection."""
         return await off(
-            lambda: JSONResponse(metadata.describe(_base_url(request), held.get_collection(collection_id)))
+            lambda: JSONResponse(
+                metadata.describe(_base_url(request), held.get_collection(collection_id), catalogue.publication)
+            )
         )
 
     @routes.get(
@@ -257,7 +264,9 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
             documents = []
             for snapshot in page:
                 there = held.find_collection(collection_id, snapshot.id)
-                documents += [] if there is None else [metadata.describe(base, there, snapshot.id)]
+                documents += (
+                    [] if there is None else [metadata.describe(base, there, catalogue.publication, snapshot.id)]
+                )
             links = [{"href": url, "rel": "self", "type": "application/json"}]
             links += _next_link(request, url, first + len(page), len(snapshots), len(page))
             return JSONResponse({"links": links, "instances": documents})
@@ -271,7 +280,12 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
         """Describe a collection at a version of the archive."""
         return await off(
             lambda: JSONResponse(
-                metadata.describe(_base_url(request), held.get_collection(collection_id, instance_id), instance_id)
+                metadata.describe(
+                    _base_url(request),
+                    held.get_collection(collection_id, instance_id),
+                    catalogue.publication,
+                    instance_id,
+                )
             )
         )
 

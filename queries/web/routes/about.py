@@ -1,4 +1,4 @@
-"""`variables`, `stations`, `layers`, `snapshots`, `functions`, `saved`, `suggestion`, `surfaces`: the catalogue."""
+"""The catalogue: variables, stations, layers, snapshots, functions, saved and suggested queries, and publication."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -22,6 +22,11 @@ def router(catalogue: Catalogue, collections: Collections) -> APIRouter:
     def variables() -> list[dict[str, Any]]:
         """List the variables of the archive with their units."""
         return catalogue.variables()
+
+    @routes.get("/publication")
+    def publication() -> dict[str, str]:
+        """Return the network's name, and what it states about its data: institution, license, creator and publisher."""
+        return {"network": catalogue.archive.name, **catalogue.publication.attributes()}
 
     @routes.get("/stations", response_class=Response)
     def stations(station: Stations = None, bbox: Box = None, standard_name: StandardNames = None) -> JSONResponse:

@@ -16,6 +16,7 @@ from covjson_pydantic.coverage import Coverage, CoverageCollection
 from fastapi.testclient import TestClient
 
 import hypergrid as hg
+from hypergrid.core.publication import Publication
 from hypergrid.core.times import DAY_NS, SECOND_NS, format_instant, parse_instant
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
@@ -372,7 +373,7 @@ def test_of_a_mean_from_neighbours_no_variance_is_known(archive: hg.OpenArchive,
     assert found is not None
     assert list(found.parameters) == [AIR, f"{AIR}_count"]
     assert found.refusal == "the variance of a mean is known for ordinary_kriging from all stations only"
-    assert found.refusal in describe("http://127.0.0.1/edr", found)["description"]
+    assert found.refusal in describe("http://127.0.0.1/edr", found, Publication())["description"]
 
 
 def test_several_positions_at_once(edr: httpx.Client) -> None:
