@@ -14,6 +14,7 @@ from hypergrid.core.lazy_libraries import pd
 from hypergrid.core.readings import Station
 from hypergrid.core.times import format_instant
 from hypergrid.core.units import unit_symbol
+from hypergrid.perspective.sources.archive_source import find_station_id
 
 MAP_PIXELS: Final = 300
 """Longer side of the map of stations."""
@@ -27,7 +28,7 @@ T = TypeVar("T")
 
 
 class StationTable(Mapping[str, Station]):
-    """Stations of an archive by id: a mapping, and a table.
+    """Stations of an archive by id: a mapping, and a table; `stations["Col"]` takes a name as well.
 
     Examples
     --------
@@ -41,9 +42,10 @@ class StationTable(Mapping[str, Station]):
         self._stations = stations
 
     def __getitem__(self, station: str) -> Station:
-        if station not in self._stations:
+        station_id = find_station_id(self._stations, station)
+        if station_id not in self._stations:
             raise NotFound.among("station", station, self._stations)
-        return self._stations[station]
+        return self._stations[str(station_id)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._stations)

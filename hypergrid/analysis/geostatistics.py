@@ -23,7 +23,7 @@ from hypergrid.interpolation.variograms.empirical import Binning
 from hypergrid.interpolation.variograms.fit import VariogramFit, fit_groups
 from hypergrid.interpolation.variograms.fit import fit_variogram as fit
 from hypergrid.interpolation.variograms.variogram import Anisotropy
-from hypergrid.perspective.build.uncertainty_spec import parse_memory
+from hypergrid.perspective.spec.correlation_time import parse_memory
 from hypergrid.query import Query, base
 from hypergrid.topology import Metres, SeriesAxis
 

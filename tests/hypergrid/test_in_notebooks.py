@@ -111,6 +111,10 @@ EARLY: list[tuple[Callable[[Query], object], type[HyperGridError], str]] = [
     (lambda q: q.interpolate("nearest", grid={"x": 0, "y": 0}), InvalidQuery, "a grid needs a step"),
     (lambda q: q.interpolate("linear", time="soon"), InvalidTime, "step 1 .*a duration needs"),
     (lambda q: q.merge("difference"), InvalidQuery, "takes one other query"),
+    (lambda q: q.clip(time=("2008", "2007")), InvalidTime, "needs a stop after its start"),
+    (lambda q: q.clip(lat=("north", "south")), InvalidQuery, "lat needs degrees or 'd:mm:ss' text; got 'north'"),
+    (lambda q: q.clip(x=(20, 10)), InvalidQuery, "clip of 'x' needs a stop after its start; got 20 to 10"),
+    (lambda q: q.with_variance(correlation_time="soon"), InvalidTime, "correlation_time needs a duration"),
     (lambda q: q.clip(time=("now", "2008")), InvalidTime, "an instant needs ISO 8601 text; got 'now'"),
 ]
 GRID = hg.grid(x=0, y=0, step=10, shape=(2, 2))

@@ -175,6 +175,7 @@ def test_stations_are_selected_by_name_as_by_id(archive: OpenArchive, tmp_path: 
     assert by_name.token == query.select(station=["s1", "s2", "s4"]).token
     assert by_name.compute()["station"].values.tolist() == ["s1", "s2", "s4"]
     assert query.select(station="Tête").compute()["station"].values.tolist() == ["s4"]
+    assert archive.stations["Tête"] is archive.stations["s4"]
     # The JSON form keeps what was written.
     assert by_name.to_json()["select"] == {"station": ["Col de la Vue", "Tête", "s2"]}
     assert archive.query(by_name.to_json()).token == by_name.token

@@ -35,8 +35,8 @@ from hypergrid.interpolation.uncertainty.residual_correlation import (
 )
 from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
 from hypergrid.perspective import Aggregate, Perspective
-from hypergrid.perspective.build.uncertainty_spec import Memory
 from hypergrid.perspective.functions.aggregates import AggregateRow
+from hypergrid.perspective.spec.correlation_time import Memory
 from hypergrid.topology import Instants, changes_cells, cover
 from hypergrid.topology.zone_cells import WHOLE
 

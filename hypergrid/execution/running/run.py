@@ -24,7 +24,8 @@ from hypergrid.execution.running.result_cache import allocate
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.uncertainty.simulate import simulate_given
 from hypergrid.perspective import Interpolate, Perspective
-from hypergrid.perspective.build.uncertainty_spec import Memory, split_aggregates
+from hypergrid.perspective.build.uncertainty_spec import split_aggregates
+from hypergrid.perspective.spec.correlation_time import Memory
 from hypergrid.topology import Bands, Grid, Points, SeriesAxis, ZoneCells
 
 Places = NDArray[np.intp] | slice

@@ -38,7 +38,7 @@ from hypergrid.perspective.build.restrict import (
     widen_readings,
 )
 from hypergrid.perspective.build.station_projection import GridDistance, measure_grid_distance, place_stations
-from hypergrid.perspective.build.uncertainty_spec import Memory, check_variance, parse_memory
+from hypergrid.perspective.build.uncertainty_spec import check_variance
 from hypergrid.perspective.build.vertical import (
     list_layers_on_levels,
     make_bands,
@@ -50,6 +50,8 @@ from hypergrid.perspective.functions.aggregates import AGGREGATES, AggregateRow
 from hypergrid.perspective.functions.rows import CONVERTS, MERGES
 from hypergrid.perspective.sources.array_source import find_span, find_start_window, has_intervals
 from hypergrid.perspective.spec.cell_specs import has_same_cells, is_periodic, make_space_cells, make_time_cells
+from hypergrid.perspective.spec.correlation_time import Memory, parse_memory
+from hypergrid.perspective.spec.python_values import check_ends
 from hypergrid.perspective.spec.query_spec import GRID_KEYS, QuerySpec, Step
 from hypergrid.perspective.spec.step_checks import check_sources
 from hypergrid.perspective.tree import (
@@ -80,7 +82,6 @@ from hypergrid.topology import (  # fmt: skip
     axes_of,
     cells_from_json,
     describe_levels,
-    quanta,
     shortest_ns,
     zones,
 )
@@ -606,7 +607,7 @@ def _format_span(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
 def _clip(question: QuerySpec, perspective: Perspective, window: Window | None) -> Clip:
     axes = {axis.name: axis for axis in axes_of(perspective.topology.space)}
     ranges: list[tuple[str, tuple[int, int]]] = []
-    for name, (start, stop) in question.clip:
+    for name, bounds in question.clip:
         if name == "time":
             continue
         if name not in axes and isinstance(perspective.topology.space, Points):
@@ -614,11 +615,7 @@ def _clip(question: QuerySpec, perspective: Perspective, window: Window | None) 
                 f"a clip of {name!r} needs the cells of a grid, and this surface is at points; leave points out"
             )
         NotFound.refuse_unknown("dimension of this surface to clip", [name], [*axes, "time"])
-        axis = axes[name]
-        low, high = quanta(start, axis.quantum, name), quanta(stop, axis.quantum, name)
-        if high <= low:
-            raise InvalidQuery(f"clip of {name!r} needs a stop after its start; got {start!r} to {stop!r}")
-        ranges.append((name, (low, high)))
+        ranges.append((name, check_ends(name, bounds, axes[name].quantum)))
     clip = Clip(window, tuple(sorted(ranges)))
     # Raises if the clip selects no cell.
     select_ranges(perspective.topology, clip)

@@ -1,42 +1,10 @@
 """Check which variances can be computed: of estimates, and of their means and sums."""
 
-import re
-from typing import Literal
-
-from hypergrid.core.errors import InvalidQuery, InvalidTime
-from hypergrid.core.times import SECOND_NS, parse_duration
+from hypergrid.core.errors import InvalidQuery
 from hypergrid.perspective.tree import Aggregate, Interpolate, Perspective
 
-Memory = float | Literal["estimate"] | None
-"""E-folding time of errors between slices [s], "estimate" to infer it from readings, or None if unknown."""
-
-_NOTHING = re.compile(r"\s*\+?0+(\.0+)?\s*[a-z]+\s*")
 _NOT_ALL = ("neighbours", "radius_m", "octants")
 """Parameters that make a method use only some stations."""
-
-
-def parse_memory(value: object) -> Memory:
-    """Parse a correlation time: "6h", "0s" (independent slices), "estimate", or None.
-
-    Raises
-    ------
-    InvalidTime
-        Any other value.
-    """
-    if value is None:
-        return None
-    if value == "estimate":
-        return "estimate"
-    if isinstance(value, str) and _NOTHING.fullmatch(value):
-        # `parse_duration` refuses zero, but a zero duration still needs a valid unit.
-        parse_duration(value.replace("0", "1"))
-        return 0.0
-    try:
-        return parse_duration(value) / SECOND_NS
-    except InvalidTime as error:
-        raise InvalidTime(
-            f"correlation_time needs a duration such as '6h', '0s' for independent slices, or 'estimate'; {error}"
-        ) from error
 
 
 def split_aggregates(perspective: Perspective) -> tuple[Perspective, tuple[Perspective, ...]]:

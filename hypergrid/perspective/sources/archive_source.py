@@ -1,6 +1,6 @@
 """Base of one archive variable at one snapshot."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -202,16 +202,23 @@ def find_named_stations(archive: Archive, select: Select) -> Select:
         return select
     given = chosen["station"]
     listed = given if isinstance(given, tuple) else (given,)
-    ids = tuple(sorted({_find_id(archive, station) for station in listed}, key=str))
+    ids = tuple(sorted({find_station_id(archive.stations, station) for station in listed}, key=str))
     return tuple(
         (key, (ids if isinstance(given, tuple) else ids[0]) if key == "station" else value) for key, value in select
     )
 
 
-def _find_id(archive: Archive, station: object) -> object:
-    if station in archive.stations:
+def find_station_id(stations: Mapping[str, Station], station: object) -> object:
+    """Return the id of a station that is given by id or by name; what is neither stays as it is.
+
+    Raises
+    ------
+    InvalidQuery
+        Several stations have the name; the message lists their ids.
+    """
+    if station in stations:
         return station
-    ids = [each.id for each in archive.stations.values() if each.name == station]
+    ids = [each.id for each in stations.values() if each.name == station]
     if len(ids) > 1:
         raise InvalidQuery(
             f"{len(ids)} stations have the name {station!r}; select one by its id: {', '.join(ids[:20])}"

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.perspective.spec.clip_order import check_after_clip
+from hypergrid.perspective.spec.correlation_time import parse_memory
 from hypergrid.perspective.spec.names import AggregateName, ConvertName, MergeName, MethodName
 from hypergrid.perspective.spec.python_values import write_bounds, write_duration, write_time_cells
 from hypergrid.perspective.spec.query_html import format_query
@@ -191,6 +192,7 @@ class Fluent(ABC):
             is the largest and `variance_low` the smallest value over all correlation times.
         """
         memory: Any = write_duration(correlation_time)
+        parse_memory(memory)
         return self._replace_question(replace(self.question, variance=True, correlation_time=memory))
 
     def to_json(self) -> dict[str, Any]:

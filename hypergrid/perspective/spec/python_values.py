@@ -1,14 +1,15 @@
 """Durations and times as Python, numpy and pandas write them, in the form that a query's JSON holds."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.core.times import format_instant, format_timedelta, parse_instant
+from hypergrid.core.times import Window, format_instant, format_timedelta, parse_instant
+from hypergrid.topology.axes import Quantum, quanta
 
 _WORDS: Final[Mapping[str, str]] = {
     "hourly": "1h", "daily": "1day", "monthly": "month", "seasonal": "season", "yearly": "year", "annual": "year",
@@ -19,6 +20,7 @@ _LETTERS: Final[Mapping[str, str]] = {"D": "day", "H": "h", "h": "h", "T": "min"
 """Units of pandas' frequencies that have a fixed length."""
 _FREQUENCY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)?(D|H|h|T|min|S|s)")
 _MONTH: Final = re.compile(r"([0-9]{4})(?:-([0-9]{2}))?")
+_QUANTA: Final[Mapping[str, Quantum]] = {"lon": "uas", "lat": "uas", "x": "mm", "y": "mm", "z": "mm"}
 _LENGTHS: Final = ("step", "length", "offset", "periodic", "within", "phase")
 """Keys of time cells that may hold a duration."""
 
@@ -64,9 +66,9 @@ def write_bounds(name: str, bounds: object) -> tuple[Any, Any]:
     Raises
     ------
     InvalidQuery
-        Not two bounds.
+        Not two bounds, or no coordinates with the stop after the start.
     InvalidTime
-        A bound in time is not an instant.
+        A bound in time is not an instant, or the stop is not after the start.
     """
     pair = bounds
     if isinstance(bounds, slice):
@@ -77,8 +79,29 @@ def write_bounds(name: str, bounds: object) -> tuple[Any, Any]:
         pair = (bounds.start, bounds.stop)
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise InvalidQuery(f"clip of {name!r} needs a start and a stop, ('2007-10-01', '2007-10-04'); got {bounds!r}")
-    start, stop = map(_write_instant, pair) if name == "time" else pair
+    if name == "time":
+        start, stop = map(_write_instant, pair)
+        Window.parse(start, stop)
+    else:
+        start, stop = pair
+        if name in _QUANTA:
+            check_ends(name, pair, _QUANTA[name])
     return start, stop
+
+
+def check_ends(name: str, bounds: Sequence[object], quantum: Quantum) -> tuple[int, int]:
+    """Return the bounds of a clip in space, in quanta.
+
+    Raises
+    ------
+    InvalidQuery
+        A bound is no coordinate, or the stop is not after the start.
+    """
+    start, stop = bounds
+    low, high = quanta(start, quantum, name), quanta(stop, quantum, name)
+    if high <= low:
+        raise InvalidQuery(f"clip of {name!r} needs a stop after its start; got {start!r} to {stop!r}")
+    return low, high
 
 
 def _write_instant(value: object) -> object:
