@@ -591,5 +591,7 @@ def _check_end(job: Document) -> None:
 async def _download(client: RemoteArchive, job_id: str, *, partial: bool = False) -> xr.Dataset:
     params: Document = {"f": "netcdf", **({"partial": True} if partial else {})}
     content = (await client.get(f"queries/{job_id}/result", params=params)).content
+    from hypergrid.core.result_dataset import restore  # noqa: PLC0415 - loads xarray
+
     with xr.open_dataset(io.BytesIO(content), engine="h5netcdf") as opened:
-        return opened.load()
+        return restore(opened.load())

@@ -13,6 +13,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.result_names import by_role, value_of
 from hypergrid.core.times import format_instant, parse_instant
 from hypergrid.core.units import unit_symbol
 from hypergrid.interpolation import Comparison, Variogram
@@ -78,7 +79,7 @@ def map_of_best(data: Query | xr.DataArray, compared: Sequence[Comparison], *, t
         )
     query = (data if isinstance(data, Query) else base(data)).at_stations()
     layers = _layers(query)
-    values = query.compute()["value"].rename(query.question.variable)
+    values = value_of(query.compute()).rename(query.question.variable)
     slice_values = values.isel(time=[_find_time(values, time)])
     region, refused = _make_grid_around(slice_values), ""
     for chosen in known:
@@ -106,8 +107,9 @@ def _layers(query: Query) -> dict[str, Layer]:
 
 def plot_comparison(best: BestMap) -> Figure:
     """Draw the map with the stations' values, and the standard error of each cell."""
-    value = best.dataset["value"][0]
-    error = np.sqrt(best.dataset["variance"][0].to_numpy())
+    dataset = by_role(best.dataset)
+    value = dataset["value"][0]
+    error = np.sqrt(dataset["variance"][0].to_numpy())
     lonlat = "lon" in best.dataset.dims
     y, x = (find_edges(best.dataset, str(name)) for name in value.dims)
     stretch = 1 / np.cos(np.radians(float(y.mean()))) if lonlat else 1.0

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.lazy_libraries import xr
+from hypergrid.core.result_names import value_of
 from hypergrid.core.units import parse_number
 from hypergrid.execution import Outcome, to_dataset
 from hypergrid.execution import simulate as simulated
@@ -72,7 +73,7 @@ def _read_samples(data: Query | xr.DataArray) -> tuple[Samples, NDArray[np.datet
             "a study of directions has no meaning: 350 and 10 degree would give 180; study the components that "
             "interpolate('recipe', …) takes: speed.merge('eastward_wind', direction), and 'northward_wind'"
         )
-    result = query.compute()["value"]
+    result = value_of(query.compute())
     places = np.stack([axis.x, axis.y], axis=1)
     known = np.isfinite(places).all(axis=1)
     if not known.any():
@@ -350,6 +351,6 @@ def simulate(
         plan, count=int(count), generator=np.random.default_rng(seed), memory=parse_memory(correlation_time)
     )  # fmt: skip
     outcome = Outcome(made[0].reshape(len(made[0]), -1))
-    shown = to_dataset(query.question, plan.surface, outcome, token=plan.original.token)["value"]
+    shown = value_of(to_dataset(query.question, plan.surface, outcome, token=plan.original.token))
     attributes = {**shown.attrs, "long_name": f"simulated {shown.attrs['long_name']}, given the readings"}
-    return xr.DataArray(made, shown.coords, ("realisation", *shown.dims), "value", attributes)
+    return xr.DataArray(made, shown.coords, ("realisation", *shown.dims), shown.name, attributes)

@@ -19,6 +19,7 @@ import numpy as np
 from hypergrid.archive import Archive
 from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime, NotFound, TooLarge
 from hypergrid.core.lazy_libraries import xr
+from hypergrid.core.result_names import by_role, drop_file_variables
 from hypergrid.core.times import format_instant, parse_instant
 from hypergrid.execution import INCOMPLETE
 from hypergrid.execution.results.second_opinion import SecondOpinion, ask_second_opinion
@@ -161,7 +162,7 @@ def again(
                 changes += _list_changes_since(cited.archive, min(instants))
             snapshots = ", ".join(sorted({*_list_snapshots(cited.query.to_json())}))
             return VerificationReport(
-                tuple(_find_differences(old, new)),
+                tuple(_find_differences(by_role(drop_file_variables(old)), by_role(new))),
                 tuple(changes),
                 read="as_of" if instants else "snapshot",
                 snapshot=str(old.attrs.get("hypergrid_snapshot", snapshots)),

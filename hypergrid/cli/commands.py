@@ -43,6 +43,7 @@ from hypergrid.core.errors import (
     NotFound,
 )
 from hypergrid.core.lazy_libraries import xr
+from hypergrid.core.result_names import find_names, value_of
 from hypergrid.core.settings import Settings, read_settings
 from hypergrid.core.times import SECOND_NS, format_instant
 from hypergrid.execution import split_notes
@@ -223,8 +224,8 @@ def query(
     with show_stages(quiet=as_json) as notify:
         result, missing = _answer_query(asked, out, allowed_bytes, second_opinion, notify)
     summary = {
-        "out": str(out), "cells": int(result["value"].size), "missing": missing,
-        "units": result["value"].attrs["units"], "snapshot": result.attrs["hypergrid_snapshot"],
+        "out": str(out), "cells": value_of(result).size, "missing": missing,
+        "units": value_of(result).attrs["units"], "snapshot": result.attrs["hypergrid_snapshot"],
         "cited": cited, "token": result.attrs["hypergrid_token"], "notes": split_notes(result.attrs.get("comment", "")),
         "seconds": round(time.monotonic() - started_s, 3),
     }  # fmt: skip
@@ -237,7 +238,7 @@ def query(
     if out.suffix == ".png":
         if shown := importlib.import_module("hypergrid.plots").part_shown(result):
             show_message(f"the picture shows {shown}; .nc and .zarr hold all")
-        if "variance" in result:
+        if "variance" in find_names(result):
             show_message("the picture does not show the variance; .nc and .zarr hold it")
     if as_json:
         show_json(summary)
@@ -321,7 +322,7 @@ def _answer_query(
     notify("write", 0.0)
     write(result.assign_attrs(history=history), out)
     notify("write", 1.0)
-    return result, int(result["value"].isnull().sum())
+    return result, int(value_of(result).isnull().sum())
 
 
 def _read_query(file: Path, archive: OpenArchive) -> Query:

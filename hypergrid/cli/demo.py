@@ -16,6 +16,7 @@ import numpy as np
 import xarray as xr
 
 from hypergrid.archive.disk.folder import MARKER
+from hypergrid.core.result_names import value_of
 from hypergrid.formats.results import write
 from hypergrid.layers.layer import Layer
 from hypergrid.plots import plot
@@ -134,9 +135,9 @@ def compare(archive: OpenArchive, q1: xr.Dataset, document: Mapping[str, Any], t
     steps = [step for step in document["steps"] if step["op"] == "convert"]
     steps.append({"op": "aggregate", "function": "mean", "time": "all", "params": {"min_coverage": 0.0}})
     plain = archive.query({"variable": document["variable"], "steps": steps, "clip": document["clip"]}).compute()
-    flat = float(np.nanmean(plain["value"].to_numpy()))
+    flat = float(np.nanmean(value_of(plain).to_numpy()))
     return {
-        "rmse_K": _root_mean_square(q1["value"].to_numpy()[0] - truth),
+        "rmse_K": _root_mean_square(value_of(q1).to_numpy()[0] - truth),
         "rmse_plain_mean_K": _root_mean_square(flat - truth),
     }
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.lazy_libraries import xr
+from hypergrid.core.result_names import by_role
 
 MEDIA_TYPE: Final = "application/vnd.cov+json"
 CRS84: Final = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
@@ -50,6 +51,7 @@ def result_json(dataset: xr.Dataset, wanted: Iterable[str] | None = None) -> Jso
     -------
     JSON values. Provenance (query, snapshot, token) is under `hypergrid:provenance`.
     """
+    dataset = by_role(dataset)
     keys = {name: key for name, key in parameter_names(dataset).items() if wanted is None or key in set(wanted)}
     joint = next((name for name in ("series", "zone", "point") if name in dataset.dims), None)
     shared = {
@@ -65,12 +67,12 @@ def result_json(dataset: xr.Dataset, wanted: Iterable[str] | None = None) -> Jso
 
 
 def parameter_names(dataset: xr.Dataset) -> dict[str, str]:
-    """Map data variables to parameter keys.
+    """Map the roles of a result's variables to parameter keys.
 
     The value has the name of the query's variable, the others a suffix to it.
     """
     variable = str(json.loads(dataset.attrs["hypergrid_query"])["variable"])
-    return {str(name): variable if name == "value" else f"{variable}_{name}" for name in dataset.data_vars}
+    return {str(name): variable if name == "value" else f"{variable}_{name}" for name in by_role(dataset).data_vars}
 
 
 def parameter_groups(keys: Mapping[str, str], dataset: xr.Dataset) -> Json:

@@ -19,6 +19,16 @@ from zarr.storage import MemoryStore
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.lazy_libraries import pd, xr
 from hypergrid.core.registry import Registry
+from hypergrid.core.result_names import (
+    GRID_MAPPING,
+    STANDARD_ERROR,
+    VALUE,
+    by_role,
+    find_names,
+    link_variables,
+    name_role,
+    value_of,
+)
 from hypergrid.execution.results.tables import make_rows
 from hypergrid.execution.results.zarr_sink import ignore_zarr_warnings
 from hypergrid.formats import covjson
@@ -48,6 +58,7 @@ def geotiff_bytes(dataset: xr.Dataset) -> bytes:
             "a GeoTIFF is a map, and this result has none; interpolate onto a grid, or choose netcdf, csv, parquet or "
             "covjson"
         )
+    dataset = by_role(dataset)
     row, column = (str(name) for name in dataset["value"].dims[-2:])
     names = [name for name in ("value", "variance") if name in dataset.data_vars]
     labels = [f"{name} {label}" if len(names) > 1 else label for name in names for label in _describe_bands(dataset)]
@@ -100,15 +111,52 @@ class ResultFormat:
     to_bytes: Callable[[xr.Dataset], bytes]
 
 
+_LONLAT: Final = {
+    "grid_mapping_name": "latitude_longitude",
+    "long_name": "WGS 84",
+    "longitude_of_prime_meridian": 0.0,
+    "semi_major_axis": 6_378_137.0,
+    "inverse_flattening": 298.257223563,
+}
+"""Attributes of the grid mapping of maps in degrees (CF, appendix F)."""
+
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 FORMATS: Registry[ResultFormat] = Registry("result format")
 """Result formats by name."""
 
 
+def _add_file_variables(dataset: xr.Dataset) -> xr.Dataset:
+    """Add what the conventions ask of a file, and a result in memory has otherwise: its grid, and standard errors."""
+    names = find_names(dataset)
+    if "variance" in names:
+        value, variance = value_of(dataset), dataset[names["variance"]]
+        standard_name = value.attrs.get("standard_name")
+        attributes = {
+            "long_name": f"standard error of {value.attrs.get('long_name', value.name)}",
+            # The modifier that CF knows of an uncertainty (appendix C); it has none for a variance.
+            **({} if standard_name is None else {"standard_name": f"{standard_name} standard_error"}),
+            "units": value.attrs.get("units", "1"),
+            "coverage_content_type": "qualityInformation",
+        }
+        error = (variance.dims, np.sqrt(variance.to_numpy()), attributes)
+        dataset = dataset.assign({name_role(names[VALUE], STANDARD_ERROR): error})
+    dataset = link_variables(dataset) if names else dataset
+    if {"lat", "lon"} <= set(dataset.dims):
+        dataset = dataset.assign({GRID_MAPPING: ((), np.int32(0), _LONLAT)})
+        for name in dataset.data_vars:
+            if {"lat", "lon"} <= set(dataset[name].dims):
+                dataset[name].attrs["grid_mapping"] = GRID_MAPPING
+    return dataset
+
+
 def _netcdf_bytes(dataset: xr.Dataset) -> bytes:
+    dataset = _add_file_variables(dataset)
     buffer = io.BytesIO()
-    encoding: dict[Hashable, dict[str, Any]] = {name: {"zlib": True, "complevel": 4} for name in dataset.data_vars}
+    # A scalar cannot be compressed.
+    encoding: dict[Hashable, dict[str, Any]] = {
+        name: {"zlib": True, "complevel": 4} for name, variable in dataset.data_vars.items() if variable.ndim
+    }
     for name, coordinate in dataset.coords.items():
         # CF 2.5.1: coordinates and bounds have no missing values.
         if coordinate.dtype.kind == "f" and (name in dataset.dims or str(name).endswith("_bounds")):
@@ -120,7 +168,7 @@ def _netcdf_bytes(dataset: xr.Dataset) -> bytes:
 def _make_rows(dataset: xr.Dataset) -> pd.DataFrame:
     """Return long rows: time, place, value, count, unit."""
     frame = make_rows(dataset)
-    frame["unit"] = dataset["value"].attrs.get("units", "")
+    frame["unit"] = value_of(dataset).attrs.get("units", "")
     return frame
 
 

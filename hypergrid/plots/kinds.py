@@ -22,6 +22,7 @@ from matplotlib.patheffects import withStroke
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.readings import Station
 from hypergrid.core.registry import Registry
+from hypergrid.core.result_names import by_role, find_names
 from hypergrid.core.times import parse_instant
 from hypergrid.core.units import unit_symbol
 from hypergrid.plots.labels import count_levels, describe_level, is_map, place_names
@@ -142,7 +143,7 @@ def plot(  # type: ignore[misc]  # noqa: PLR0913 - what is drawn, of which cells
     dataset
         Result of a query.
     variable
-        Which of the result's variables: "value" if absent, "count", "variance", ….
+        Which of the result's variables, by its name or by its role: "value" if absent, "count", "variance", ….
     kind
         "map", "day_by_hour" or "lines"; inferred from the result's dimensions if absent.
     time
@@ -197,18 +198,20 @@ def plot(  # type: ignore[misc]  # noqa: PLR0913 - what is drawn, of which cells
 
 
 def _choose_variable(dataset: xr.Dataset, name: str) -> xr.Dataset:
-    """Return the result with one of its variables as the value."""
-    if not isinstance(dataset, xr.Dataset) or "value" not in dataset:
+    """Return the result by its roles, with one of its variables as the value."""
+    names = find_names(dataset) if isinstance(dataset, xr.Dataset) else {}
+    if not names:
         got = (
             f"the variables {sorted(map(str, dataset))}" if isinstance(dataset, xr.Dataset) else type(dataset).__name__
         )
-        raise InvalidQuery(
-            f"hg.plot needs a result, the dataset that compute() returns, with the variable 'value'; got {got}"
-        )
-    of_cells = [str(other) for other in dataset if dataset[other].dims == dataset["value"].dims]
-    if name not in of_cells:
-        raise NotFound.among("variable of the result", name, of_cells)
-    shown = dataset if name == "value" else dataset.assign(value=dataset[name])
+        raise InvalidQuery(f"hg.plot needs a result, the dataset that compute() returns, with its values; got {got}")
+    shown = by_role(dataset)
+    of_cells = {names.get(str(role), str(role)): str(role) for role in shown if shown[role].dims == shown["value"].dims}
+    role = of_cells.get(name, name)
+    if role not in of_cells.values():
+        raise NotFound.among("variable of the result", name, list(of_cells))
+    if role != "value":
+        shown = shown.assign(value=shown[role])
     if not np.isfinite(shown["value"].to_numpy()).any():
         raise InvalidQuery(
             "the result holds no value, only missing cells; there is nothing to draw (look at its counts)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from hypergrid.core.lazy_libraries import xr
+from hypergrid.core.result_names import value_of
 
 
 def is_map(dataset: xr.Dataset) -> bool:
@@ -24,7 +25,9 @@ def describe_bands(dataset: xr.Dataset) -> list[str]:
 def describe_level(dataset: xr.Dataset, level: int) -> str:
     """Describe a level: the height of its estimates, or the bounds that it aggregates."""
     made = describe_bands(dataset)[level]
-    is_made_of_levels = re.search(r"(^| )z: (?!point|area: point)", str(dataset["value"].attrs.get("cell_methods", "")))
+    is_made_of_levels = re.search(
+        r"(^| )z: (?!point|area: point)", str(value_of(dataset).attrs.get("cell_methods", ""))
+    )
     return made if is_made_of_levels else f"at {float(dataset['z'][level]):.7g} m (level {made})"
 
 
@@ -46,5 +49,5 @@ def part_shown(dataset: xr.Dataset) -> str:
     """Describe the part of a result that `picture_bytes` draws; empty if it draws everything."""
     if not is_map(dataset):
         return ""
-    kinds = (("first", "time cells", len(dataset["value"])), ("lowest", "levels", count_levels(dataset)))
+    kinds = (("first", "time cells", len(value_of(dataset))), ("lowest", "levels", count_levels(dataset)))
     return ", ".join(f"the {ordinal} of {count} {what}" for ordinal, what, count in kinds if count > 1)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.core.lazy_libraries import xr
+from hypergrid.core.result_names import by_role, value_of
 from hypergrid.execution import Part
 from hypergrid.query import Query
 from hypergrid.refinement import Refinement
@@ -88,6 +89,7 @@ def make_finished_picture(
     InvalidQuery
         The query did not ask for its variance.
     """
+    dataset = by_role(dataset)
     if part not in dataset:
         raise InvalidQuery('this query was not asked for its variance; add "variance": true, or ask for its values')
     at = (time_index,) if layout.levels_m is None else (time_index, level)
@@ -120,7 +122,7 @@ def check_frame(layout: SurfaceLayout, time_index: int, level: int) -> None:
 
 def value_range(dataset: xr.Dataset) -> tuple[float, float] | None:
     """Compute minimum and maximum [its unit], None if every cell is missing."""
-    values = dataset["value"].to_numpy()
+    values = value_of(dataset).to_numpy()
     present = values[np.isfinite(values)]
     return (float(present.min()), float(present.max())) if present.size else None
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from hypergrid.core.files import replace_atomically
 from hypergrid.core.lazy_libraries import xr
+from hypergrid.core.result_names import by_role, drop_file_variables, find_names
 from hypergrid.core.times import DAY_NS
 from hypergrid.core.tokens import token
 from hypergrid.execution import Outcome, to_dataset
@@ -261,7 +262,12 @@ def _join_file(path: Path, new: xr.Dataset) -> xr.Dataset:
     if not path.exists():
         return new
     with xr.open_dataset(path) as opened:
-        old = opened.load()
+        old = by_role(drop_file_variables(opened.load()))
+    joined = _join_results(old, by_role(new))
+    return joined.rename({role: name for role, name in find_names(new).items() if role in joined})
+
+
+def _join_results(old: xr.Dataset, new: xr.Dataset) -> xr.Dataset:
     if "series" in old.dims and "series" in new.dims:
         old, new = _align_series(old, new)
     if set(old.sizes) != set(new.sizes) or any(

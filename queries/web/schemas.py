@@ -14,6 +14,7 @@ from hypergrid.core.errors import NotFound
 from hypergrid.core.flags import MEANINGS
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.publication import Publication
+from hypergrid.core.result_names import by_role
 from hypergrid.core.times import format_timestamp
 from hypergrid.interpolation import METHODS, MODELS
 from hypergrid.interpolation.validation.cross_validate import WAYS
@@ -155,7 +156,7 @@ def cell_body(layout: SurfaceLayout, dataset: xr.Dataset, row: int, column: int,
         The surface has no map; it has no such cell, or level.
     """
     check_frame(layout, 0, level)
-    rows, columns = len(layout.y), len(layout.x)
+    dataset, rows, columns = by_role(dataset), len(layout.y), len(layout.x)
     if row >= rows or column >= columns:
         raise NotFound(f"the map has {rows} rows and {columns} columns, counted from 0; got row {row}, column {column}")
     at = (slice(None), row, column) if layout.levels_m is None else (slice(None), level, row, column)

@@ -23,6 +23,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import hypergrid as hg
+from hypergrid.core.result_names import value_of
 from hypergrid.physics.counters import EMPTIED, FELL, HELD, RESET, ROLLOVER, Increments, increments
 from tests.bench.counter_ideal import Ideal, ideal, ideal_summary
 from tests.bench.counter_scores import Score, by_day, score, summary
@@ -192,7 +193,7 @@ def _compared(at_ns: Integers, shown: Floats) -> dict[str, Any]:
         "readings": len(shown),
         "plain_mm": float(np.nansum(plain)),
         "here_mm": float(np.nansum(found.growth)),
-        "query_mm": float(np.nansum(whole["value"].to_numpy())),
+        "query_mm": float(np.nansum(value_of(whole).to_numpy())),
         "done": ", ".join(f"{count} {name}" for name, count in falls.items() if count) or "nothing",
         "days_that_differ": "; ".join(listed) or "none",
     }

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import hypergrid as hg
+from hypergrid.core.result_names import value_of
 from hypergrid.execution.orders.orders import WALK, make_lattice, make_order
 from hypergrid.execution.orders.walk import WalkSettings
 from hypergrid.query import Query
@@ -91,7 +92,7 @@ def served(query: Query, slices: Floats, order: str, seed: int) -> NDArray[np.in
 def whole(query: Query) -> Floats:
     """Return all cells in rows and columns, shape (time cells of a map or 1, rows, columns)."""
     lattice = make_lattice(query.plan().surface)
-    return query.compute()["value"].to_numpy().reshape(-1, lattice.rows, lattice.columns)
+    return value_of(query.compute()).to_numpy().reshape(-1, lattice.rows, lattice.columns)
 
 
 def told(full: Floats, cells: NDArray[np.intp]) -> tuple[list[float], list[float]]:

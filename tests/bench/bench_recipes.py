@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 import hypergrid as hg
 from hypergrid.archive import Archive
+from hypergrid.core.result_names import value_of
 from hypergrid.layers.raster_reader import read_raster
 from hypergrid.query import OpenArchive, Query
 from ingest.job import ingest
@@ -174,7 +175,7 @@ def _errors(query: Query, name: str, setup: Setup) -> tuple[Floats, Floats]:
         shares = np.array([0.5])
     instants = [starts + round(share * length_ns) for share in shares]
     expected = np.mean([truth(name, now[:, None, None], lon, lat) for now in instants], axis=0)
-    off = found["value"].to_numpy() - expected
+    off = value_of(found).to_numpy() - expected
     return ((off + 180.0) % 360.0 - 180.0 if VARIABLES[name] == "degree" else off), elevation(lon, lat)
 
 

@@ -139,7 +139,7 @@ def _in_process(folder: Path, sizes: Sizes) -> tuple[_Expected, dict[str, float]
     begun = time.perf_counter()
     run_quality(path, deployment=folder / "new.toml", now_ns=time.time_ns())
     judged = time.perf_counter()
-    surface = hg.open(path).query(sizes.query).compute()["value"]
+    surface = hg.open(path).query(sizes.query).compute()["air_temperature"]
     seconds = {"quality_s": judged - begun, "surface_s": time.perf_counter() - judged}
     return _Expected(Archive.open(path), surface), seconds
 
@@ -234,7 +234,9 @@ def _same(archive: Path, out: Path, expected: _Expected) -> bool:
             if not np.array_equal(getattr(one, column), getattr(two, column)):
                 return False
     with xr.open_dataset(out) as surface:
-        close = np.allclose(surface["value"].values, expected.surface.values, rtol=1e-11, atol=1e-11, equal_nan=True)
+        close = np.allclose(
+            surface["air_temperature"].values, expected.surface.values, rtol=1e-11, atol=1e-11, equal_nan=True
+        )
     out.unlink()
     return bool(close) and Branch.names(found) == ()
 

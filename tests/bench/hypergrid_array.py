@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 import hypergrid as hg
+from hypergrid.core.result_names import value_of
 from hypergrid.interpolation.weight_cache import WEIGHTS
 from tests.bench import hypergrid_script as script
 from tests.bench.hypergrid_cases import Sample, wanted
@@ -44,7 +45,7 @@ def _works(sample: Sample, name: str) -> tuple[dict[str, Callable[[int], None]],
     asked, found = wanted(document), dict[str, Any]()
 
     def hypergrid(_number: int) -> None:
-        found["hypergrid"] = hg.open(sample.archive).query(document).compute()["value"].to_numpy()[0]
+        found["hypergrid"] = value_of(hg.open(sample.archive).query(document).compute()).to_numpy()[0]
 
     def cold(number: int) -> None:
         WEIGHTS.clear()

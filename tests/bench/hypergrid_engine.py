@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import hypergrid as hg
 from hypergrid.core.parameters import bind
+from hypergrid.core.result_names import value_of
 from hypergrid.execution.running.result_cache import allocate
 from hypergrid.interpolation import Field, Targets
 from hypergrid.interpolation.methods.registry import METHODS
@@ -90,7 +91,7 @@ def aligned(case: Case, readings: xr.DataArray) -> hg.Query:
 
 def values_of(query: hg.Query) -> Floats:
     """Return what a query gives."""
-    return query.compute()["value"].to_numpy()
+    return value_of(query.compute()).to_numpy()
 
 
 def variogram(case: Case) -> hg.Variogram:

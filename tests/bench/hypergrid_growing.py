@@ -14,6 +14,7 @@ import numpy as np
 import hypergrid as hg
 from hypergrid.archive import Archive
 from hypergrid.core.readings import Position, Readings, Series, Station
+from hypergrid.core.result_names import value_of
 from hypergrid.core.times import SECOND_NS, parse_instant
 from hypergrid.core.units import KNOWN_VARIABLES
 from tests.bench.hypergrid_cases import QUERIES, Growth
@@ -117,10 +118,10 @@ def _rounds(
 
             def compute(_: int, made: dict[str, Any] = made) -> None:
                 query = growths.query(everybody=everybody)
-                made["value"] = query.compute(allowed_bytes=sizes.allowed_bytes)["value"].to_numpy()
+                made["value"] = value_of(query.compute(allowed_bytes=sizes.allowed_bytes)).to_numpy()
 
             update_s, anew_s = seconds_of(update), seconds_of(compute)
-            kept = growing.dataset()["value"].to_numpy()
+            kept = value_of(growing.dataset()).to_numpy()
             for here, there in zip(kept, made["value"], strict=True):
                 known = ~np.isnan(here)
                 assert np.array_equal(known, ~np.isnan(there))

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from hypergrid.core.result_names import by_role, value_of
 from hypergrid.query import Query
 from station_data.sky import ANCHOR, RAIN, RainEvent
 from tests.bench.hypergrid_cases import Sample, Sizes, sample
@@ -49,9 +50,9 @@ def shown(query: Query, *, seed: int = 0) -> Shown:
     whole = query.compute()
     cells = round(FRACTION * query.plan().cells)
     state = next(dropwhile(lambda one: one.cells < cells, query.refine(order="walk", seed=seed, fraction=FRACTION)))
-    known = np.isfinite(state.dataset()["value"])
-    used = float(state.dataset()["count"].where(known, 0).sum() / whole["count"].sum())
-    return Shown(state.estimate, whole["value"].to_numpy().reshape(-1, 24), state.cells / state.total, used)
+    known = np.isfinite(value_of(state.dataset()))
+    used = float(by_role(state.dataset())["count"].where(known, 0).sum() / by_role(whole)["count"].sum())
+    return Shown(state.estimate, value_of(whole).to_numpy().reshape(-1, 24), state.cells / state.total, used)
 
 
 def darkness(picture: Floats, event: RainEvent, start: str) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import hypergrid as hg
+from hypergrid.core.result_names import value_of
 from hypergrid.query import Query
 from tests.bench.hypergrid_cases import Sample
 from tests.bench.kriging_figures import Figure, Tell, faster, interleaved
@@ -70,6 +71,6 @@ def _works(query: Query, cells: int) -> dict[str, Callable[[int], object]]:
 def _completed(name: str, query: Query) -> dict[str, Any]:
     """Compare the surface that a walk ends with, all cells computed, with the one computed at once."""
     *_, last = query.refine(order="walk", fraction=FRACTION)
-    apart = np.abs(last.dataset()["value"].to_numpy() - query.compute()["value"].to_numpy())
+    apart = np.abs(value_of(last.dataset()).to_numpy() - value_of(query.compute()).to_numpy())
     greatest = float(np.nanmax(apart))
     return {"name": f"{name}, completed after the walk", "greatest": greatest, "goal": 1e-9, "met": greatest <= 1e-9}

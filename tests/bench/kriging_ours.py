@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 import hypergrid as hg
 from hypergrid.core.parameters import bind
+from hypergrid.core.result_names import by_role, value_of
 from hypergrid.interpolation.methods.registry import METHODS
 from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.weight_cache import WEIGHTS
@@ -31,18 +32,18 @@ def query(case: Case, readings: xr.DataArray, *, neighbours: int | None = None, 
 
 def all_slices(case: Case, readings: xr.DataArray, *, neighbours: int | None = None) -> Floats:
     """Return every slice, shape (slices, rows, columns): from the readings to the dataset."""
-    return query(case, readings, neighbours=neighbours).compute()["value"].to_numpy()
+    return value_of(query(case, readings, neighbours=neighbours).compute()).to_numpy()
 
 
 def time_mean(case: Case, readings: xr.DataArray) -> Floats:
     """Return the mean over all slices, shape (1, rows, columns): from the readings to the dataset."""
-    return query(case, readings).aggregate("mean", time="all").compute()["value"].to_numpy()
+    return value_of(query(case, readings).aggregate("mean", time="all").compute()).to_numpy()
 
 
 def all_variances(case: Case, readings: xr.DataArray) -> tuple[Floats, Floats]:
     """Return every slice and its kriging variance, each of shape (slices, rows, columns)."""
     result = query(case, readings).with_variance().compute()
-    return result["value"].to_numpy(), result["variance"].to_numpy()
+    return value_of(result).to_numpy(), by_role(result)["variance"].to_numpy()
 
 
 def kernel(case: Case, readings: xr.DataArray) -> Work:

@@ -16,6 +16,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import hypergrid as hg
+from hypergrid.core.result_names import value_of
 from hypergrid.perspective.build.recipes import RECIPES
 from hypergrid.query import Query
 from tests.bench import recipes_simulated
@@ -136,7 +137,7 @@ def _both(readings: Mapping[str, Query], name: str, grid: hg.Grid) -> tuple[Floa
     others = (readings[companion],) if companion else ()
     plain = query.interpolate("ordinary_kriging", grid=grid, variogram="fit").compute()
     recipe = query.interpolate("recipe", *others, grid=grid).compute()
-    return plain["value"].to_numpy(), recipe["value"].to_numpy()
+    return value_of(plain).to_numpy(), value_of(recipe).to_numpy()
 
 
 def real(*, cases: Sequence[str] = (), stations: int | None = None, notify: Tell = lambda *_: None) -> list[Judged]:

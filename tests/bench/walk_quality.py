@@ -13,6 +13,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import hypergrid as hg
+from hypergrid.core.result_names import value_of
 from hypergrid.execution import ORDERS
 from hypergrid.execution.orders.orders import FixedOrder
 from hypergrid.execution.orders.walk import complete
@@ -78,7 +79,7 @@ def correlation(picture: Floats, full: Floats) -> float:
 
 def judge(query: Query, seeds: int, fraction: float = FRACTION) -> dict[str, Any]:
     """Return by order the correlations of the completed picture with the full one: median, least and greatest."""
-    hours = query.compute()["value"].to_numpy()[:, 0]
+    hours = value_of(query.compute()).to_numpy()[:, 0]
     full = hours.reshape(-1, 24)
     count = round(fraction * full.size)
     found: dict[str, list[float]] = {"walk": [], "uniform": [], "coarse_to_fine_shifted": []}

@@ -239,5 +239,5 @@ def test_copied_json_and_curl_ask_the_same(opened: Page, address: str, archive: 
     import xarray as xr  # noqa: PLC0415 - one test of many needs it
 
     with xr.open_dataset(tmp_path / "surface.nc", engine="h5netcdf") as surface:
-        expected = archive.query(SMALL).compute()["value"]
-        assert abs(surface["value"] - expected).max() < 1e-9
+        expected = archive.query(SMALL).compute()["air_temperature"]
+        assert abs(surface["air_temperature"] - expected).max() < 1e-9

@@ -71,7 +71,7 @@ def test_a_map_sharpens_until_it_equals_the_download(opened: Page, tmp_path: Pat
     with opened.expect_download() as downloading:
         opened.get_by_role("link", name="NetCDF").click()
     downloading.value.save_as(tmp_path / "surface.nc")
-    surface = xr.open_dataset(tmp_path / "surface.nc", engine="h5netcdf")["value"]
+    surface = xr.open_dataset(tmp_path / "surface.nc", engine="h5netcdf")["air_temperature"]
     drawn = image(opened)
     shown = np.array(drawn["values"], np.float64).reshape(drawn["shape"])
     time_index = int(opened.get_by_label("Time cell").input_value())

@@ -29,9 +29,9 @@ def test_the_mean_of_a_catchment_with_its_uncertainty_as_file_and_picture(
     assert picture.read_bytes().startswith(b"\x89PNG")
     expected = archive.query({**asked, "variance": True}).compute()
     with xr.open_dataset(netcdf, engine="h5netcdf") as held:
-        for name in ("value", "variance"):
+        for name in ("air_temperature", "air_temperature_variance"):
             np.testing.assert_allclose(held[name].to_numpy(), expected[name].to_numpy(), rtol=1e-9)
-    assert np.isfinite(expected["variance"]).all()
+    assert np.isfinite(expected["air_temperature_variance"]).all()
     assert complaints == []
 
 

@@ -61,7 +61,7 @@ def test_a_second_opinion_is_a_note_and_finds_a_changed_cell(root: Path, archive
     with xr.open_dataset(out) as dataset:
         assert json.loads(dataset.attrs["hypergrid_second_opinion"])["agrees"]
         changed = dataset.load()
-    changed["value"][0, 3, 4] += 0.5
+    changed["air_temperature"][0, 3, 4] += 0.5
     changed.to_netcdf(tmp_path / "changed.nc", engine="h5netcdf")
     checked = hypergrid("query", "--again", out, "--archive", archive, "--second-opinion", 529)
     assert checked.returncode == 0, checked.stderr
@@ -229,11 +229,11 @@ def test_query_reads_zones_beside_the_query_file(root: Path, archive: Path, tmp_
     assert done.returncode == 0, done.stderr
     result = xr.open_dataset(out)
     assert result["zone"].to_numpy().tolist() == ["upper"]
-    assert result["value"].notnull().all()
+    assert result["air_temperature"].notnull().all()
     again = tmp_path / "again.json"
     again.write_text(result.attrs["hypergrid_query"])
     assert hypergrid("query", again, "--archive", archive, "-o", tmp_path / "again.nc").returncode == 0
-    xr.testing.assert_identical(result["value"], xr.open_dataset(tmp_path / "again.nc")["value"])
+    xr.testing.assert_identical(result["air_temperature"], xr.open_dataset(tmp_path / "again.nc")["air_temperature"])
     ring[-1] = [7.1, 45.0]
     (tmp_path / "basins.geojson").write_text(json.dumps(feature))
     done = hypergrid("query", asked, "--archive", archive, "-o", out)

@@ -29,7 +29,7 @@ def answered(name: str, root: Path, archive: Path, out: Path) -> xr.Dataset:
 
 def test_three_levels_are_three_maps_over_plains_of_their_heights(root: Path, five_days: Path, tmp_path: Path) -> None:
     found = answered("levels", root, five_days / "build/demo/archive", tmp_path / "levels.nc")
-    assert found["value"].shape == (24, 3, 23, 23)
+    assert found["air_temperature"].shape == (24, 3, 23, 23)
     np.testing.assert_array_equal(found["z_bounds"], [[2375, 2425], [2425, 2475], [2475, 2525]])
     document = json.loads((root / "station_data/queries/levels.json").read_text())
     document["steps"][2]["grid"].pop("z")
@@ -39,23 +39,27 @@ def test_three_levels_are_three_maps_over_plains_of_their_heights(root: Path, fi
         plain = Layer("elevation", x=[7.0, 7.4], y=[45.7, 46.0], values=np.full((2, 2), height_m))
         archive.store.add_layer(plain, now_ns=NOW_NS)
         expected = archive.latest().query(document).compute()
-        np.testing.assert_allclose(found["value"][:, level], expected["value"], rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(
+            found["air_temperature"][:, level], expected["air_temperature"], rtol=1e-10, atol=1e-10
+        )
         np.testing.assert_array_equal(found["extrapolated"][level], expected["extrapolated"])
 
 
 def test_bands_are_the_means_of_their_stations(root: Path, five_days: Path, tmp_path: Path) -> None:
     archive = five_days / "build/demo/archive"
     found = answered("bands", root, archive, tmp_path / "bands.nc")
-    assert found["value"].dims == ("time", "z")
+    assert found["air_temperature"].dims == ("time", "z")
     document = json.loads((root / "station_data/queries/bands.json").read_text())
     stations = hg.open(archive).query({**document, "steps": document["steps"][:-1]}).compute()
     for band, (low, high) in enumerate(((2350, 2400), (2400, 2450), (2450, 2550))):
-        held = stations["value"].values[:, [low <= height < high for height in stations["elevation"].values.tolist()]]
+        held = stations["air_temperature"].values[
+            :, [low <= height < high for height in stations["elevation"].values.tolist()]
+        ]
         known = np.isfinite(held)
         assert known.any()
-        np.testing.assert_array_equal(found["count"][:, band], known.sum(axis=1))
-        np.testing.assert_array_equal(found["count_possible"][:, band], known.shape[1])
+        np.testing.assert_array_equal(found["air_temperature_count"][:, band], known.sum(axis=1))
+        np.testing.assert_array_equal(found["air_temperature_count_possible"][:, band], known.shape[1])
         enough = known.mean(axis=1) >= 0.8
         expected = [np.mean(row[there]) for row, there in zip(held[enough], known[enough], strict=True)]
-        np.testing.assert_allclose(found["value"].values[enough, band], expected, rtol=1e-12)
-        assert np.isnan(found["value"].values[~enough, band]).all()
+        np.testing.assert_allclose(found["air_temperature"].values[enough, band], expected, rtol=1e-12)
+        assert np.isnan(found["air_temperature"].values[~enough, band]).all()

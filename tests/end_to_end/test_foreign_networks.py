@@ -31,7 +31,8 @@ from tests.judges import judge_file
 from tests.serving import serving
 
 NAMELESS = [
-    f'variable "{name}" missing the following attributes:: standard_name' for name in ("variance", "count_possible")
+    f'variable "air_temperature_{name}" missing the following attributes:: standard_name'
+    for name in ("variance", "count_possible")
 ]
 """What has no standard name in CF: a variance, and how many readings there could have been."""
 COMMANDS = 5

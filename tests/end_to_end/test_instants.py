@@ -65,6 +65,6 @@ def test_the_command_line_computes_it(
     assert not leaving.value.code, capsys.readouterr().err
     computed = query.compute()
     with xr.open_dataset(tmp_path / "out.nc") as written:
-        np.testing.assert_array_equal(written["value"], computed["value"])
+        np.testing.assert_array_equal(written["air_temperature"], computed["air_temperature"])
         assert pd.DatetimeIndex(written["time"]).equals(pd.DatetimeIndex(computed["time"]))
-        assert "time: point (comment: linear_in_time)" in written["value"].attrs["cell_methods"]
+        assert "time: point (comment: linear_in_time)" in written["air_temperature"].attrs["cell_methods"]

@@ -72,15 +72,15 @@ def test_every_cell_runs_and_shows_something(shown: dict[str, Any]) -> None:
 
 def test_its_numbers_are_sound(shown: dict[str, Any]) -> None:
     result, table, compared = shown["result"], shown["table"], shown["compared"]
-    assert bool(np.isfinite(result["value"]).all())
-    assert -10 < float(result["value"].mean()) < 15
-    assert 0 < float(result["variance"].min()) < float(result["variance"].max()) <= 1.4
+    assert bool(np.isfinite(result["air_temperature"]).all())
+    assert -10 < float(result["air_temperature"].mean()) < 15
+    assert 0 < float(result["air_temperature_variance"].min()) < float(result["air_temperature_variance"].max()) <= 1.4
     assert table["time"].min() >= pd.Timestamp("2007-10-02", tz="UTC")
     assert table["time"].max() < pd.Timestamp("2007-10-04", tz="UTC")
     assert "auto" in compared.to_pandas().index
     written, rows = shown["written"]
-    np.testing.assert_array_equal(written["value"], result["value"])
-    assert len(rows) == result["value"].size
+    np.testing.assert_array_equal(written["air_temperature"], result["air_temperature"])
+    assert len(rows) == result["air_temperature"].size
     # Each degree Celsius is that of the readings.
     highest = shown["fahrenheit"].aggregate("max", time="all").compute()["value"]
     first = highest[0, highest["station"].values.tolist().index("1")]

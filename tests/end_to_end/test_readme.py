@@ -66,7 +66,7 @@ def test_commands_of_the_command_line_work(
             done = hypergrid(*words)
         assert done.returncode == 0, f"{command}\n{done.stderr}"
     with xr.open_dataset(tmp_path / "build/q1.nc") as answered:
-        assert bool(answered["value"].notnull().all())
+        assert bool(answered["air_temperature"].notnull().all())
 
 
 FOLDERS = sorted(

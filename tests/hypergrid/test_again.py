@@ -17,6 +17,7 @@ import hypergrid as hg
 from hypergrid.archive import Archive
 from hypergrid.cli.main import main
 from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.result_names import by_role
 from hypergrid.execution import INCOMPLETE
 from hypergrid.formats.results import write
 from hypergrid.query import OpenArchive, Query
@@ -114,6 +115,18 @@ def test_differences_are_told_by_variable(archive: OpenArchive) -> None:
     assert "count: only in what was computed again" in fewer.describe()
 
 
+@pytest.mark.parametrize("ending", [".nc", ".zarr"])
+def test_a_file_with_the_names_of_before_is_computed_again(archive: OpenArchive, tmp_path: Path, ending: str) -> None:
+    result = by_role(maps(archive).with_variance().compute())
+    assert {"value", "variance", "count"} <= set(result.data_vars)
+    path = tmp_path / f"before{ending}"
+    if ending == ".nc":
+        result.to_netcdf(path, engine="h5netcdf")
+    else:
+        result.to_zarr(path, consolidated=False)
+    assert hg.again(path, archive).identical
+
+
 def test_another_order_of_sums_is_rounding(archive: OpenArchive) -> None:
     result = maps(archive).compute()
     found = hg.again(result.assign(value=result["value"] * (1 + 4e-16)), archive)
@@ -196,7 +209,7 @@ def test_the_command_line_confirms_and_finds_what_was_changed(
     found = (xr.open_zarr(out, consolidated=False) if ending == ".zarr" else xr.open_dataset(out)).load()
     found.close()
     assert found.attrs["history"].endswith("Z hypergrid query")
-    write(found.assign(value=found["value"] + 1.0), out)
+    write(found.assign(air_temperature=found["air_temperature"] + 1.0), out)
     status, text, _ = command("query", "--again", out, "--archive", archive.path, "--json")
     assert status == 1
     assert json.loads(text)["differences"]["value"]["greatest"] == pytest.approx(1.0)

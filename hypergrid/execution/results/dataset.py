@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -16,6 +16,7 @@ from hypergrid.core.errors import NotFound
 from hypergrid.core.geodesy import RADIUS_M
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.publication import join_attributes
+from hypergrid.core.result_names import link_variables, make_name, name_role
 from hypergrid.core.times import SECOND_NS, floor_to_microsecond, format_duration, format_instant
 from hypergrid.core.units import KNOWN_VARIABLES, to_cf
 from hypergrid.core.version import VERSION
@@ -39,7 +40,7 @@ from hypergrid.perspective.build.aggregate_checks import describe_odd_cells, des
 from hypergrid.perspective.build.restrict import are_instants
 from hypergrid.perspective.build.station_projection import place_stations
 from hypergrid.perspective.build.uncertainty_spec import split_aggregates
-from hypergrid.perspective.functions.rows import ANOMALIES
+from hypergrid.perspective.functions.rows import ANOMALIES, MergeRow
 from hypergrid.perspective.functions.user_function_calls import FUNCTION_IDENTITIES
 from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.topology import (
@@ -75,29 +76,41 @@ def to_dataset(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
 
     Returns
     -------
-    Variables `value`, `count`, `count_possible` if known, and `variance` if requested, with dimensions time (or
-    hour_of_day, …, which have times beside their numbers), then lat, lon (or y, x) or point, after z if there are
-    levels, or z alone (bands), zone or series; and `extrapolated`, without time, if a trend in elevation was
-    interpolated. Grid coordinates are cell centres with bounds; times are the starts of their cells, with bounds.
+    The values under the name of their quantity, such as `air_temperature`, `…_count`, `…_count_possible` if known,
+    and `…_variance` if requested, with dimensions time (or hour_of_day, …, which have times beside their numbers), then
+    lat, lon (or y, x) or point, after z if there are levels, or z alone (bands), zone or series; and `extrapolated`,
+    without time, if a trend in elevation was interpolated. Grid coordinates are cell centres with bounds; times are the
+    starts of their cells, with bounds.
     """
+    from hypergrid.core.result_dataset import ResultDataset  # noqa: PLC0415 - loads xarray
+
     shape, dims = surface.topology.shape, list_dims(surface)
     flat = outcome.value.shape
     arrays = list_arrays(outcome)
     for name in arrays.keys() & {"count", "count_possible"}:
         arrays[name] = np.broadcast_to(arrays[name].astype(np.int32), flat)
     attributes = make_attributes(surface, outcome.correlation)
-    data: dict[str, Any] = {name: (dims, array.reshape(shape), attributes[name]) for name, array in arrays.items()}
+    coords = make_coords(surface)
+    quantity = name_quantity(surface, coords)
+    data: dict[str, Any] = {
+        name_role(quantity, role): (dims, array.reshape(shape), attributes[role]) for role, array in arrays.items()
+    }
     if outcome.extrapolated is not None:
         marks = outcome.extrapolated.astype(np.int8).reshape(shape[1:])
         data["extrapolated"] = (dims[1:], marks, attributes["extrapolated"])
     about = provenance(question, surface, outcome, token=token)
     if isinstance(surface.topology.space, Points) and surface.topology.space.z is None:
         about["featureType"] = "timeSeries"
-    return xr.Dataset(data, make_coords(surface), about)
+    return link_variables(ResultDataset(data, coords, about))
+
+
+def name_quantity(surface: Perspective, coords: Container[str]) -> str:
+    """Return the name of a surface's values in results, unlike that of any coordinate."""
+    return make_name(make_value_name(surface).name, coords)
 
 
 def list_arrays(part: Outcome | Cells) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a surface or block by the names of their result variables, without those not known."""
+    """Return the arrays of a surface or block by their roles in a result, without those not known."""
     possible = None if part.possible is None or not np.any(part.possible > 0) else part.possible
     named = {
         "value": part.value, "count": part.count, "count_possible": possible, "variance": part.variance,
@@ -115,7 +128,7 @@ def make_coords(surface: Perspective) -> dict[str, Any]:
 
 
 def make_attributes(surface: Perspective, correlation: str) -> dict[str, dict[str, Any]]:
-    """Return the attributes of all possible result variables by name; `correlation` as in `Outcome`."""
+    """Return the attributes of all possible variables of a result by role; `correlation` as in `Outcome`."""
     return {
         "value": dict(_value_attributes(surface)),
         "count": {
@@ -477,6 +490,8 @@ def variance_attributes(surface: Perspective, correlation: str) -> dict[str, str
 class ValueName:
     """Names of values, and the unit in which they apply."""
 
+    name: str
+    """Name in results and their files."""
     long_name: str
     """Name for display."""
     standard_name: str | None
@@ -490,7 +505,7 @@ def make_value_name(node: Perspective) -> ValueName:
     operator = node.operator
     if isinstance(operator, Base):
         variable = KNOWN_VARIABLES.get(operator.source.variable.name, operator.source.variable)
-        return ValueName(variable.long_name or variable.name, variable.standard_name, variable.unit)
+        return ValueName(variable.name, variable.long_name or variable.name, variable.standard_name, variable.unit)
     names = [make_value_name(source) for source in node.sources]
     if isinstance(operator, Merge):
         row = operator.row
@@ -498,11 +513,13 @@ def make_value_name(node: Perspective) -> ValueName:
         standard = row.standard_name
         if standard is not None and "{0}" in standard:
             standard = standard.format(names[0].standard_name) if names[0].standard_name in ANOMALIES else None
-        return ValueName(row.long_name.format(*long_names) or names[0].long_name, standard, node.unit)
+        return ValueName(
+            _name_merge(row, names), row.long_name.format(*long_names) or names[0].long_name, standard, node.unit
+        )
     if isinstance(operator, Convert):
         for row_ in reversed(operator.list_rows()):
             if row_.long_name or row_.standard_name:
-                return ValueName(row_.long_name or names[0].long_name, row_.standard_name, node.unit)
+                return ValueName(row_.name, row_.long_name or names[0].long_name, row_.standard_name, node.unit)
         rows = zip(operator.list_rows(), operator.calls, strict=True)
         if not all(row_.keeps_quantity(call.arguments) for row_, call in rows):
             return replace(names[0], standard_name=None)
@@ -511,13 +528,21 @@ def make_value_name(node: Perspective) -> ValueName:
     return names[0]
 
 
+def _name_merge(row: MergeRow, sources: Sequence[ValueName]) -> str:
+    """Name what a merge makes: by its sources if its words name them, by the function if they do not."""
+    names = [source.name for source in sources]
+    if "{0}" in row.long_name:
+        return row.long_name.format(*names)
+    return row.name if row.long_name or row.standard_name else names[0]
+
+
 def _name_aggregate(below: ValueName, node: Perspective, operator: Aggregate) -> ValueName:
-    row = operator.row
+    row, name = operator.row, f"{operator.function}_of_{below.name}"
     if row.long_name:
-        words = {name: str(value) for name, value in format_parameters(node, operator).items()}
-        return ValueName(row.long_name.format(below.long_name, **words), row.standard_name, node.unit)
+        words = {key: str(value) for key, value in format_parameters(node, operator).items()}
+        return ValueName(name, row.long_name.format(below.long_name, **words), row.standard_name, node.unit)
     if node.unit != node.source.unit:
-        return ValueName(f"{operator.function} of {below.long_name}", None, node.unit)
+        return ValueName(name, f"{operator.function} of {below.long_name}", None, node.unit)
     return below
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.lazy_libraries import pykrige, xr
 from hypergrid.core.pacing import give_way
+from hypergrid.core.result_names import value_of
 from hypergrid.core.times import format_instant
 from hypergrid.core.units import to_cf
 from hypergrid.execution.operators.cells import Cells, mask_uncovered
@@ -200,7 +201,7 @@ def ask_second_opinion(
     """
     cells = check_cells(cells)
     last = rewrite(surface).surface.perspective
-    array = result["value"]
+    array = value_of(result)
     if array.shape != last.topology.shape:
         raise InvalidQuery(
             f"a second opinion needs the result of the query, of shape {last.topology.shape}; got {array.shape}"

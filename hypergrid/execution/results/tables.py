@@ -9,6 +9,7 @@ import numpy as np
 from hypergrid.core.errors import TooLarge
 from hypergrid.core.lazy_libraries import pd, xr
 from hypergrid.core.readings import Readings
+from hypergrid.core.result_names import by_role, drop_bounds
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.perspective import Base
 from hypergrid.perspective.sources.archive_source import ArchiveSource
@@ -134,8 +135,7 @@ def _make_table(base: Base, axis: SeriesAxis, readings: Readings) -> pd.DataFram
 
 def make_rows(dataset: xr.Dataset) -> pd.DataFrame:
     """Return a result as long rows: time, place, value, count, without bounds."""
-    kept = dataset.drop_vars([name for name in dataset.variables if str(name).endswith("_bounds")])
-    return kept.to_dataframe().reset_index()
+    return drop_bounds(by_role(dataset)).to_dataframe().reset_index()
 
 
 def _is_constant(coordinate: xr.DataArray) -> bool:
@@ -150,6 +150,7 @@ def tabulate_result(dataset: xr.Dataset, *, allowed_bytes: int) -> pd.DataFrame:
     TooLarge
         The table does not fit into the budget [bytes].
     """
+    dataset = by_role(dataset)
     projected = dataset["value"].size * len(dataset.variables) * _CELL_BYTES
     if projected > allowed_bytes:
         raise TooLarge("the table of the result", "bytes", projected, allowed_bytes, "keep it as an array: .compute()")

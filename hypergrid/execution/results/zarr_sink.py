@@ -22,10 +22,18 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound, TooLarge
 from hypergrid.core.lazy_libraries import xr
+from hypergrid.core.result_names import ABOUT_CELLS, VALUE, name_role
 from hypergrid.execution.diagnostics import Tally, coverage_of
 from hypergrid.execution.operators.cells import Cells
 from hypergrid.execution.planning.plan import Plan, free_bytes, make_plan
-from hypergrid.execution.results.dataset import list_arrays, list_dims, make_attributes, make_coords, provenance
+from hypergrid.execution.results.dataset import (
+    list_arrays,
+    list_dims,
+    make_attributes,
+    make_coords,
+    name_quantity,
+    provenance,
+)
 from hypergrid.execution.running.run import Outcome, Places
 from hypergrid.perspective import Perspective, QuerySpec, Surface
 from hypergrid.topology import Grid, Points, ZoneCells
@@ -155,7 +163,7 @@ _ARRAY_TYPES: Final[dict[str, tuple[str, float]]] = {
     "value": ("float64", np.nan), "count": ("int32", 0), "count_possible": ("int32", 0),
     "variance": ("float64", np.nan), "variance_low": ("float64", np.nan), "extrapolated": ("int8", 0),
 }  # fmt: skip
-"""By variable: the type in the store, and the value of cells not written."""
+"""By role: the type in the store, and the value of cells not written."""
 
 
 def check_store(path: Path) -> None:
@@ -193,6 +201,8 @@ class ZarrOutcome(Outcome):
     """Outcome in a store; only marks of places and totals are in memory."""
 
     group: zarr.Group = field(kw_only=True)
+    quantity: str = field(kw_only=True)
+    """Name of the values in the store."""
     question: QuerySpec = field(kw_only=True)
     plan: Plan = field(kw_only=True)
     chunks: ChunkLayout = field(kw_only=True)
@@ -221,8 +231,8 @@ class ZarrOutcome(Outcome):
         if not isinstance(places, slice):
             raise TypeError("a store takes blocks in the order of its rows")
         self.total_tally.add(block.value, block.count, block.possible, coverage_of(self.plan.surface))
-        for name, values in list_arrays(block).items():
-            self._write(name, places, slice(int(times[0]), int(times[-1]) + 1), values)
+        for role, values in list_arrays(block).items():
+            self._write(role, places, slice(int(times[0]), int(times[-1]) + 1), values)
 
     def finish(self, more: Mapping[str, str]) -> None:
         """Write totals and `more` attributes, and remove the mark of an incomplete store."""
@@ -230,9 +240,12 @@ class ZarrOutcome(Outcome):
         if self.extrapolated is not None:
             self._array("extrapolated")[...] = self.extrapolated.reshape(surface.topology.space.shape).astype(np.int8)
         # The correlation of the variance is known last.
-        for name, attributes in make_attributes(surface, self.correlation).items():
+        attributes, names = make_attributes(surface, self.correlation), self._names
+        about = [names[role] for role in ABOUT_CELLS if role in names and names[role] in self.group]
+        attributes[VALUE] |= {"ancillary_variables": " ".join(about)} if about else {}
+        for role, name in names.items():
             if name in self.group:
-                self.group[name].update_attributes(_to_plain(attributes))
+                self.group[name].update_attributes(_to_plain(attributes[role]))
         run_attributes = provenance(self.question, surface, self, token=self.plan.original.token)
         kept = {name: value for name, value in self.group.attrs.items() if name != INCOMPLETE}
         self.group.attrs.put({**kept, **run_attributes})
@@ -244,11 +257,15 @@ class ZarrOutcome(Outcome):
         with ignore_zarr_warnings():
             zarr.consolidate_metadata(self.group.store)
 
-    def _write(self, name: str, places: slice, when: slice, values: NDArray[Any]) -> None:
-        first, stop, array = places.start, places.stop, self._array(name)
+    @property
+    def _names(self) -> dict[str, str]:
+        return {role: name_role(self.quantity, role) for role in _ARRAY_TYPES}
+
+    def _write(self, role: str, places: slice, when: slice, values: NDArray[Any]) -> None:
+        first, stop, array = places.start, places.stop, self._array(role)
         # Convert the type first: a column of counts would otherwise be copied as a whole block.
         whole = np.broadcast_to(
-            values.astype(_ARRAY_TYPES[name][0], copy=False), (when.stop - when.start, stop - first)
+            values.astype(_ARRAY_TYPES[role][0], copy=False), (when.stop - when.start, stop - first)
         )
         space = self.plan.surface.topology.space
         # The plan projects memory for this many writers.
@@ -260,12 +277,13 @@ class ZarrOutcome(Outcome):
                 shape = (len(whole), *(along.stop - along.start for along in rectangle))
                 array[when, *rectangle] = whole[:, part].reshape(shape)
 
-    def _array(self, name: str) -> zarr.Array[Any]:
+    def _array(self, role: str) -> zarr.Array[Any]:
+        name = name_role(self.quantity, role)
         if name in self.group:
             return self.group[name]  # type: ignore[return-value]
         surface = self.plan.surface
-        of_space = name == "extrapolated"
-        dtype, fill = _ARRAY_TYPES[name]
+        of_space = role == "extrapolated"
+        dtype, fill = _ARRAY_TYPES[role]
         return self.group.create_array(
             name,
             shape=surface.topology.shape[of_space:],
@@ -273,7 +291,7 @@ class ZarrOutcome(Outcome):
             dtype=dtype,
             fill_value=fill,
             dimension_names=list_dims(surface)[of_space:],
-            attributes=_to_plain(make_attributes(surface, self.correlation)[name]),
+            attributes=_to_plain(make_attributes(surface, self.correlation)[role]),
             # Detecting whether a chunk is empty costs two copies of it.
             config={"write_empty_chunks": True},
         )
@@ -291,7 +309,8 @@ def start_store(path: Path, question: QuerySpec, plan: Plan, chunks: ChunkLayout
     if path.exists():
         shutil.rmtree(path)
     note = "the run that writes this has not ended: cells may be missing; compute it anew"
-    frame = xr.Dataset(coords=make_coords(plan.surface), attrs={INCOMPLETE: note})
+    coords = make_coords(plan.surface)
+    frame = xr.Dataset(coords=coords, attrs={INCOMPLETE: note})
     with ignore_zarr_warnings():
         frame.to_zarr(path, mode="w", consolidated=False)
     topology = plan.surface.topology
@@ -300,6 +319,7 @@ def start_store(path: Path, question: QuerySpec, plan: Plan, chunks: ChunkLayout
         np.empty((topology.time.count, 0)),
         computed=np.broadcast_to(np.False_, topology.space.count),
         group=zarr.open_group(path, mode="r+"),
+        quantity=name_quantity(plan.surface, coords),
         question=question,
         plan=plan,
         chunks=chunks,

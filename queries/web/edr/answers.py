@@ -14,6 +14,7 @@ from fastapi import Response
 
 from hypergrid.core.errors import TooLarge
 from hypergrid.core.lazy_libraries import xr
+from hypergrid.core.result_names import by_role, find_names
 from hypergrid.formats.covjson import MEDIA_TYPE, make_collection, point_series, result_json, time_axis
 from hypergrid.formats.readings import make_coverages, make_parameters
 from queries.snapshots.readings import FORMATS as READING_FORMATS
@@ -85,6 +86,7 @@ def map_response(
     held = _select_variables(dataset, keys, collection_of)
     if form in _FILES:
         return surface_response(held, _FILES[form], headers={})
+    held = by_role(held)
     if form == "CoverageJSON":
         return _json(result_json(held, keys), MEDIA_TYPE)
     cells = held.stack(cell=[name for name in held["value"].dims if name != held["time"].dims[0]])
@@ -100,6 +102,7 @@ def points_response(
     held = _select_variables(dataset, keys, collection_of)
     if form in _FILES:
         return surface_response(held, _FILES[form], headers={})
+    held = by_role(held)
     times = _time_axis(held)
     heights: list[float | None] = [None] if "z" not in held.dims else held["z"].to_numpy().tolist()
     # NumPy, as xarray would take a millisecond per point and level.
@@ -139,8 +142,9 @@ def _features(entries: Sequence[Json], parameters: Json, more: Mapping[str, Any]
 
 def _select_variables(dataset: xr.Dataset, keys: Sequence[str], collection_of: SurfaceCollection) -> xr.Dataset:
     # Variance and count refer to the value.
-    names = {collection_of.parameters[key][0] for key in keys} | {"value"}
-    return dataset.drop_vars([name for name in dataset.data_vars if name not in names])
+    roles, names = {collection_of.parameters[key][0] for key in keys} | {"value"}, find_names(dataset)
+    kept = {name for role, name in names.items() if role in roles}
+    return dataset.drop_vars([name for name in dataset.data_vars if name not in kept])
 
 
 def _series(

@@ -33,7 +33,7 @@ MOST_CELLS: Final = 1_000_000
 """Limit of cells in an answer, over all times and levels."""
 _PER_DEGREE: Final = PER_UNIT["uas"]
 _PARAMETERS: Final = ("value", "variance", "count")
-"""Variables of a result that are parameters of the collection."""
+"""Variables of a result that are parameters of the collection, by their roles."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class SurfaceCollection:
 
     @cached_property
     def parameters(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
-        """Variable of the result and its attributes, by parameter."""
+        """Role of the variable in a result and its attributes, by parameter."""
         attributes = make_attributes(self.surface, "")
         names = [name for name in _PARAMETERS if name != "variance" or self.query.question.variance]
         return {

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 from hypergrid.core.encoded_arrays import encode
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.lru_cache import LruCache
+from hypergrid.core.result_names import value_of
 from hypergrid.execution import Part
 from hypergrid.execution.results.second_opinion import MAX_CELLS
 from hypergrid.formats.results import FORMATS, zarr_files
@@ -53,7 +54,7 @@ def router(runner: Runner) -> APIRouter:
         layout = runner.job(job_id).outline.layout
         if layout.kind != "series":
             raise InvalidQuery("this query answers with a map, not with series; ask for its frames instead")
-        values = dataset["value"].to_numpy().reshape(len(layout.times_ns), -1)
+        values = value_of(dataset).to_numpy().reshape(len(layout.times_ns), -1)
         return surface_body(layout) | {
             "shape": list(values.shape),
             "stations": place_names(dataset),

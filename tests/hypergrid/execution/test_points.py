@@ -232,7 +232,7 @@ def test_every_form_holds_points(hourly: hg.Query, here: hg.Points, z: object, t
         document["coverages"][1]["ranges"]["air_temperature"]["values"], found["value"][..., 1].to_numpy().ravel()
     )
     query.to_zarr(tmp_path / "points.zarr")
-    xr.testing.assert_allclose(xr.open_zarr(tmp_path / "points.zarr")["value"], found["value"])
+    xr.testing.assert_allclose(xr.open_zarr(tmp_path / "points.zarr")["air_temperature"], found["air_temperature"])
     xr.testing.assert_equal(xr.load_dataset(tmp_path / "points.zarr")["lon"], found["lon"])
     figure = hg.plot(found)
     assert figure is not None

@@ -12,11 +12,14 @@ import xarray as xr
 
 import hypergrid as hg
 from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.result_dataset import restore
 from hypergrid.formats import results as export
 from hypergrid.formats.results import FORMATS, check_path, to_bytes, write
+from tests.judges import judge_file
 from tests.support.networks import random_archive, random_array
 
 MODEL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)
+COUNTS = ("_count", "_count_possible")
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -47,7 +50,7 @@ def test_netcdf_is_read_back_equal_with_bounds_and_attributes(
     dataset = results[kind]
     write(dataset, tmp_path / "result.nc")
     with xr.open_dataset(tmp_path / "result.nc", engine="h5netcdf") as found:
-        found.load()
+        found = restore(found.load())
     same(found, dataset)
     assert found.attrs == dataset.attrs
     assert found["value"].attrs == dataset["value"].attrs
@@ -58,6 +61,41 @@ def test_netcdf_is_read_back_equal_with_bounds_and_attributes(
         assert (bounds[:, 0] == found["time"].to_numpy()).all()
         assert (bounds[:, 1] > bounds[:, 0]).all()
     assert [p.name for p in tmp_path.iterdir()] == ["result.nc"]
+
+
+def test_netcdf_of_a_map_has_its_grid_and_standard_errors(results: dict[str, xr.Dataset], tmp_path: Path) -> None:
+    write(results["map"], tmp_path / "map.nc")
+    with xr.open_dataset(tmp_path / "map.nc", engine="h5netcdf") as found:
+        assert found["crs"].attrs["grid_mapping_name"] == "latitude_longitude"
+        own = {name for name in found.data_vars if name != "crs"}
+        assert own == {f"air_temperature{suffix}" for suffix in ("", "_variance", "_standard_error", *COUNTS)}
+        assert {found[name].attrs["grid_mapping"] for name in own} == {"crs"}
+        assert set(found["air_temperature"].attrs["ancillary_variables"].split()) == own - {"air_temperature"}
+        error = found["air_temperature_standard_error"]
+        np.testing.assert_array_equal(error, np.sqrt(found["air_temperature_variance"]))
+        assert (error.attrs["units"], error.attrs["standard_name"]) == ("degC", "air_temperature standard_error")
+    assert "crs" not in results["map"]
+    assert "grid_mapping" not in results["map"]["air_temperature"].attrs
+    # A file that was read is written as it was.
+    with xr.open_dataset(tmp_path / "map.nc", engine="h5netcdf") as found:
+        write(found, tmp_path / "again.nc")
+        with xr.open_dataset(tmp_path / "again.nc", engine="h5netcdf") as again:
+            assert again.identical(found)
+
+
+@pytest.mark.parametrize("kind", ["map", "series"])
+def test_netcdf_keeps_the_conventions(results: dict[str, xr.Dataset], kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "result.nc"
+    write(results[kind], path)
+    lacks = [*judge_file(path, "cf"), *judge_file(path, "acdd")]
+    # CF has no standard name for either.
+    assert [lack for lack in lacks if "_variance" not in lack and "_count_possible" not in lack] == []
+
+
+def test_a_map_in_metres_has_no_known_grid(results: dict[str, xr.Dataset], tmp_path: Path) -> None:
+    write(results["plane"], tmp_path / "plane.nc")
+    with xr.open_dataset(tmp_path / "plane.nc", engine="h5netcdf") as found:
+        assert set(found.data_vars) == set(results["plane"].data_vars)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,7 +114,7 @@ def opened(store: Path) -> xr.Dataset:
     """Open a store as people do: nothing is to be warned of."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return xr.open_zarr(store).load()
+        return restore(xr.open_zarr(store).load())
 
 
 @pytest.mark.parametrize("kind", KINDS)

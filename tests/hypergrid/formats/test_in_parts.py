@@ -13,6 +13,7 @@ import xarray as xr
 
 import hypergrid as hg
 from hypergrid.core.errors import DamagedArchive, InvalidQuery, TooLarge
+from hypergrid.core.result_dataset import restore
 from hypergrid.formats import partitioned
 from hypergrid.formats.partitioned import (
     compute_piece,
@@ -106,7 +107,8 @@ def test_pieces_give_what_the_whole_gives(archive: OpenArchive, tmp_path: Path, 
         save_piece(compute_piece(query, one), places[-1])
     missing = gather(query, zip(ranges, places, strict=True), tmp_path / f"out{suffix}", history="tested")
     found = xr.open_zarr(tmp_path / "out.zarr") if suffix == ".zarr" else xr.open_dataset(tmp_path / "out.nc")
-    with found:
+    with found as opened:
+        found = restore(opened)
         assert set(found.variables) == set(expected.variables)
         for key in expected.variables:
             if expected[key].dtype.kind == "f":

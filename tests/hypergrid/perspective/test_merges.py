@@ -118,6 +118,7 @@ class TestAnomaly:
             "long_name": "anomaly of Air temperature",
             "standard_name": "air_temperature_anomaly",
             "coverage_content_type": "physicalMeasurement",
+            "ancillary_variables": "anomaly_of_air_temperature_count anomaly_of_air_temperature_count_possible",
         }
 
     def test_stays_a_difference_when_averaged_and_is_none_when_counted(self) -> None:
@@ -138,6 +139,7 @@ class TestAnomaly:
         attributes = humidity(50).merge("anomaly", humidity(40)).compute()["value"].attrs
         assert attributes == {
             "units": "%", "long_name": "anomaly of Relative humidity", "coverage_content_type": "physicalMeasurement",
+            "ancillary_variables": "anomaly_of_relative_humidity_count anomaly_of_relative_humidity_count_possible",
         }  # fmt: skip
 
 

@@ -69,6 +69,7 @@ class TestConvert:
         np.testing.assert_array_equal(result["value"], [[1, 3], [np.nan, 7]])
         assert result["value"].attrs == {
             "units": "K", "long_name": "Degrees above a limit", "coverage_content_type": "physicalMeasurement",
+            "ancillary_variables": "degrees_above_count degrees_above_count_possible",
         }  # fmt: skip
         assert "convert degrees_above(limit=18)" in query.explain()
         used = json.loads(result.attrs["hypergrid_functions"])["convert degrees_above"]
@@ -323,6 +324,7 @@ class TestMerge:
         np.testing.assert_allclose(result["value"], [[19.5]])
         assert result["value"].attrs == {
             "units": "degC", "long_name": "Felt {temperature}", "coverage_content_type": "physicalMeasurement",
+            "ancillary_variables": "felt_count felt_count_possible",
         }  # fmt: skip
         assert "merge felt" in json.loads(result.attrs["hypergrid_functions"])
         again = Query(question_from_json(json.loads(json.dumps(query.to_json()))), query.lookup)

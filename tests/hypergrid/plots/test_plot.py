@@ -179,8 +179,8 @@ def test_a_variable_of_the_result_is_drawn_in_the_colours_given() -> None:
     (mesh,) = [item for item in axes.collections if isinstance(item, QuadMesh)]
     np.testing.assert_array_equal(np.asarray(mesh.get_array()).ravel(), dataset["variance"][0].to_numpy().ravel())
     assert mesh.get_cmap().name == "magma_r"
-    with pytest.raises(NotFound, match="variable of the result 'varience'; did you mean 'variance'"):
-        plot(dataset, variable="varience")
+    with pytest.raises(NotFound, match="'air_temperature_varience'; did you mean 'air_temperature_variance'"):
+        plot(dataset, variable="air_temperature_varience")
     with pytest.raises(NotFound, match="colour map 'virids'; did you mean 'viridis'"):
         plot(dataset, cmap="virids")
 

@@ -89,8 +89,10 @@ def test_the_command_judges_and_computes(
     for name, document in (("daily", DAILY), ("monthly", MONTHLY)):
         expected = newest.query(document).compute()
         with xr.open_dataset(out / f"{name}.nc") as found:
-            np.testing.assert_allclose(found["value"].values, expected["value"].values, rtol=1e-12)
-            np.testing.assert_array_equal(found["count"].values, expected["count"].values)
+            np.testing.assert_allclose(found["air_temperature"].values, expected["air_temperature"].values, rtol=1e-12)
+            np.testing.assert_array_equal(
+                found["air_temperature_count"].values, expected["air_temperature_count"].values
+            )
             assert found.attrs["hypergrid_token"] == expected.attrs["hypergrid_token"]
     # A session that somebody else started is left to them.
     assert spark.range(3).count() == 3
@@ -111,7 +113,7 @@ def test_a_part_of_the_time(
     assert archive.latest().snapshot == archive.snapshot
     expected = hg.open(archive.path).query(DAILY).clip(time=("2021-02-01", "2021-03-11")).compute()
     with xr.open_zarr(tmp_path / "out.zarr") as found:
-        np.testing.assert_allclose(found["value"].values, expected["value"].values, rtol=1e-12)
+        np.testing.assert_allclose(found["air_temperature"].values, expected["air_temperature"].values, rtol=1e-12)
         np.testing.assert_array_equal(found["time"].values, expected["time"].values)
     assert expected.sizes["time"] == 38
 
@@ -204,7 +206,7 @@ def test_a_cluster_of_two_workers_gives_the_same(
     assert_same_flags(archive, judged)
     with xr.open_dataset(tmp_path / "out.nc") as found:
         expected = hg.open(archive.path).query(DAILY).compute()
-        np.testing.assert_allclose(found["value"].values, expected["value"].values, rtol=1e-12)
+        np.testing.assert_allclose(found["air_temperature"].values, expected["air_temperature"].values, rtol=1e-12)
 
 
 def _until(happens: Callable[[], object], process: subprocess.Popen[Any]) -> None:

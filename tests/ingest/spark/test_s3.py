@@ -80,6 +80,6 @@ def test_a_reprocessing_is_that_of_this_process(
         np.testing.assert_array_equal(getattr(found, column), getattr(expected, column), column)
     assert Branch.names(Archive.open(archive)) == ()
     with xr.open_dataset(tmp_path / "out.nc") as one, xr.open_dataset(made / "daily.nc") as two:
-        np.testing.assert_allclose(one["value"].values, two["value"].values, rtol=1e-12)
+        np.testing.assert_allclose(one["air_temperature"].values, two["air_temperature"].values, rtol=1e-12)
     for secret in CREDENTIALS.values():
         assert secret not in done.stdout + done.stderr

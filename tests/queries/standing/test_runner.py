@@ -13,6 +13,7 @@ import hypergrid as hg
 from hypergrid.archive import Archive
 from hypergrid.core.errors import NotFound
 from hypergrid.core.readings import Position, Station
+from hypergrid.core.result_names import by_role, drop_file_variables
 from hypergrid.core.times import SECOND_NS
 from queries.jobs.records import NotReady
 from queries.standing.repository import EvaluationResult
@@ -28,6 +29,7 @@ MAP = {
     "grid": {"lon": "7:10:37", "lat": "45:52:01", "step": "1arcsec", "shape": [5, 6]},
     "params": {"variogram": {"model": "exponential", "psill": 1.2, "range_m": 250.0, "nugget": 0.05}},
 }
+NAMES = ["air_temperature", "air_temperature_count"]
 HOT = {"kind": "threshold", "above": 20, "clear": 18}
 
 
@@ -84,12 +86,12 @@ def test_a_moving_window_ends_with_the_newest_slice(
         live.everywhere(slice_, 1.0)
     evaluate()
     with xr.open_dataset(standing.results / "all" / "2007-10-01.nc") as kept:
-        assert kept["value"].to_numpy()[-1].tolist() == [1.0] * 4
+        assert kept["air_temperature"].to_numpy()[-1].tolist() == [1.0] * 4
     with xr.open_dataset(standing.results / "hour" / "2007-10-01.nc") as kept:
         expected = hg.open(live.folder).query({"variable": "air_temperature", "steps": [MEAN]}).compute()
         # Of what a window has left behind the last that it saw stays.
-        within = kept["value"].isel(time=slice(-3, None))
-        np.testing.assert_array_equal(within, expected["value"].sel(time=within["time"]))
+        within = kept["air_temperature"].isel(time=slice(-3, None))
+        np.testing.assert_array_equal(within, expected["air_temperature"].sel(time=within["time"]))
         assert kept.sizes["time"] == 7
 
 
@@ -317,7 +319,7 @@ def test_the_newest_result_can_be_looked_at(standing: StandingQueries, live: Liv
     found = standing.runner.latest("map")
     asked = {**query("map", MEAN, MAP)["query"], "clip": {"time": ["2007-10-01T00:20Z", "2007-10-01T00:24Z"]}}
     expected = hg.open(live.folder).query(asked).compute()
-    xr.testing.assert_allclose(found[["value", "count"]], expected[["value", "count"]])
+    xr.testing.assert_allclose(found[NAMES], expected[NAMES])
     with pytest.raises(NotFound, match="did you mean 'map'"):
         standing.runner.latest("mad")
 
@@ -332,6 +334,8 @@ def test_results_in_the_archive_outlive_stations_that_come(
     path = standing.results / "kept" / "2007-10-01.nc"
     with xr.open_dataset(path) as opened:
         before = opened.load()
+    # As earlier versions named them.
+    by_role(drop_file_variables(before)).to_netcdf(path)
     monkeypatch.setitem(STATIONS, "0", (7.179, 45.868))
     with Archive.open(live.folder).commit(batch="new", message="new", now_ns=START_NS) as writer:
         writer.stations([Station("0", "Station 0", (Position(None, 7.179, 45.868, 2400.0),))])
@@ -344,9 +348,9 @@ def test_results_in_the_archive_outlive_stations_that_come(
     assert sorted(after["station"].values.tolist()) == ["0", "1", "2", "3", "4"]
     known = [after["station"].values.tolist().index(name) for name in before["station"].values.tolist()]
     old = after.isel(series=known, time=slice(0, before.sizes["time"]))
-    xr.testing.assert_equal(old[["value", "count"]], before[["value", "count"]])
+    xr.testing.assert_equal(old[NAMES], before[NAMES])
     new = after.isel(series=after["station"].values.tolist().index("0"))
-    assert np.isnan(new["value"].values[:-1]).all()
-    assert new["value"].values[-1] == 40.0
-    assert new["count"].values[:-1].tolist() == [0] * before.sizes["time"]
+    assert np.isnan(new["air_temperature"].values[:-1]).all()
+    assert new["air_temperature"].values[-1] == 40.0
+    assert new["air_temperature_count"].values[:-1].tolist() == [0] * before.sizes["time"]
     assert float(new["lon"]) == 7.179

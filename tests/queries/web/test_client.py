@@ -73,6 +73,8 @@ def test_the_same_surface_comes_back(remote: Client, archive: hg.OpenArchive) ->
     here = chain(archive["air_temperature"]).compute()
     np.testing.assert_allclose(there["value"], here["value"], rtol=1e-12)
     assert set(there.variables) == set(here.variables)
+    assert type(there) is type(here)
+    assert all(there[name].attrs == here[name].attrs for name in here.data_vars)
     assert there.attrs["hypergrid_snapshot"] == archive.snapshot
     assert told == sorted(told)
     assert told[-1] == 1.0

@@ -27,7 +27,7 @@ from queries.web.routes.health import Monitoring
 Document = dict[str, Any]
 FILES = [
     *(f"{{done}}/result?f={form}" for form in ("geotiff", "netcdf", "parquet", "zarr", "csv")),
-    "/api/v1/series?f=parquet", "/api/v1/series?f=netcdf", "{done}/zarr/value/c/0/0/0",
+    "/api/v1/series?f=parquet", "/api/v1/series?f=netcdf", "{done}/zarr/air_temperature/c/0/0/0",
 ]  # fmt: skip
 SERVED: list[AccessLogEntry] = []
 

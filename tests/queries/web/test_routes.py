@@ -188,10 +188,10 @@ def test_frames_while_it_runs_and_when_it_is_done(
     assert body["state"] == "done"
     late = client.get(f"{address}/frame", params={"time": 2}).json()
     dataset = xr.open_dataset(io.BytesIO(client.get(f"{address}/result").content), engine="h5netcdf")
-    np.testing.assert_array_equal(array(late["values"], "<f8", late["shape"]), dataset["value"][2])
+    np.testing.assert_array_equal(array(late["values"], "<f8", late["shape"]), dataset["air_temperature"][2])
     np.testing.assert_allclose(late["lat"], dataset["lat"])
     np.testing.assert_allclose(late["lon"], dataset["lon"])
-    assert body["value_range"] == [float(dataset["value"].min()), float(dataset["value"].max())]
+    assert body["value_range"] == [float(dataset["air_temperature"].min()), float(dataset["air_temperature"].max())]
 
 
 def test_results_in_every_format(client: httpx.Client, gate: Gate, map_query: Document, wait_until: Wait) -> None:
@@ -204,10 +204,10 @@ def test_results_in_every_format(client: httpx.Client, gate: Gate, map_query: Do
     assert {answer.status_code for answer in answers.values()} == {200}
     assert all("attachment" in answer.headers["content-disposition"] for answer in answers.values())
     dataset = xr.open_dataset(io.BytesIO(answers["netcdf"].content), engine="h5netcdf")
-    assert dataset["value"].dims == ("time", "lat", "lon")
+    assert dataset["air_temperature"].dims == ("time", "lat", "lon")
     table = pd.read_csv(io.BytesIO(answers["csv"].content))
     assert len(table) == 4 * 10 * 12
-    np.testing.assert_allclose(table["value"].sum(), float(dataset["value"].sum()))
+    np.testing.assert_allclose(table["value"].sum(), float(dataset["air_temperature"].sum()))
     assert answers["png"].content.startswith(b"\x89PNG")
     assert zipfile.ZipFile(io.BytesIO(answers["zarr"].content)).testzip() is None
 
@@ -221,7 +221,7 @@ def test_series(client: httpx.Client, gate: Gate, series_query: Document, wait_u
     assert table["stations"] == ["1", "2", "3", "4", "5"]
     assert values.shape == (12, 5)
     dataset = xr.open_dataset(io.BytesIO(client.get(f"/api/v1/queries/{job_id}/result").content), engine="h5netcdf")
-    np.testing.assert_array_equal(values, dataset["value"])
+    np.testing.assert_array_equal(values, dataset["air_temperature"])
     assert client.get(f"/api/v1/queries/{job_id}/frame").status_code == 400
 
 
@@ -264,10 +264,10 @@ def test_frames_of_levels_and_a_table_of_bands(
     dataset = xr.open_dataset(io.BytesIO(client.get(f"{address}/result").content), engine="h5netcdf")
     assert late["z"] == [2150.0, 2400.0]
     assert late["level_m"] == 2400.0
-    np.testing.assert_array_equal(array(late["values"], "<f8", late["shape"]), dataset["value"][1, 1])
+    np.testing.assert_array_equal(array(late["values"], "<f8", late["shape"]), dataset["air_temperature"][1, 1])
     computed = array(early["computed"], "u1", early["shape"]) == 1
     np.testing.assert_array_equal(
-        array(early["values"], "<f8", early["shape"])[computed], dataset["value"].values[1, 1][computed]
+        array(early["values"], "<f8", early["shape"])[computed], dataset["air_temperature"].values[1, 1][computed]
     )
     beyond = client.get(f"{address}/frame", params={"level": 2})
     assert beyond.status_code == 404

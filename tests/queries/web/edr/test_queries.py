@@ -387,7 +387,7 @@ def test_several_positions_at_once(edr: httpx.Client) -> None:
     dataset = xr.open_dataset(
         io.BytesIO(get(edr, "hourly/position", coords=f"MULTIPOINT({coords})", f="NetCDF").content), engine="h5netcdf"
     )
-    np.testing.assert_array_equal(dataset["value"].transpose("point", ...), [values(one) for one in found])
+    np.testing.assert_array_equal(dataset[AIR].transpose("point", ...), [values(one) for one in found])
     np.testing.assert_array_equal(dataset["lon"], [lon for lon, _ in places[:2]])
     table = pd.read_csv(io.StringIO(get(edr, "hourly/position", coords=f"MULTIPOINT({coords})", f="CSV").text))
     assert len(table) == 2 * 4
@@ -472,7 +472,7 @@ def test_surfaces_in_every_form(edr: httpx.Client, archive: hg.OpenArchive, surf
     netcdf = xr.open_dataset(io.BytesIO(get(edr, "hourly/cube", bbox=BOX, f="NetCDF").content), engine="h5netcdf")
     table = pd.read_csv(io.StringIO(get(edr, "hourly/cube", bbox=BOX, f="CSV").text), float_precision="round_trip")
     features = get(edr, "hourly/cube", bbox=BOX, f="GeoJSON").json()["features"]
-    np.testing.assert_allclose(netcdf["value"], expected)
+    np.testing.assert_allclose(netcdf[AIR], expected)
     np.testing.assert_allclose(table["value"], expected.ravel())
     np.testing.assert_allclose([one["properties"]["values"][AIR] for one in features], expected.reshape(4, -1).T)
 

@@ -50,7 +50,7 @@ TEXTS = [
     "/openapi.json", "{done}", "{done}/result?f=csv", "{done}/result?f=covjson", "{done}/frame",
 ]  # fmt: skip
 FILES = [f"{{done}}/result?f={form}" for form in ("netcdf", "parquet", "geotiff", "png", "zarr")] + [
-    "/api/v1/series?f=parquet", "{done}/zarr/value/c/0/0/0", "/api/v1/series?f=netcdf",
+    "/api/v1/series?f=parquet", "{done}/zarr/air_temperature/c/0/0/0", "/api/v1/series?f=netcdf",
 ]  # fmt: skip
 
 

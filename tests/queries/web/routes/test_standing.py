@@ -194,7 +194,7 @@ def test_the_newest_result_is_downloaded(client: httpx.Client, standing: Standin
     (tmp_path / "newest.nc").write_bytes(made.content)
     with xr.open_dataset(tmp_path / "newest.nc") as found:
         assert dict(found.sizes)["time"] == 1
-        assert found["value"].notnull().all()
+        assert found["air_temperature"].notnull().all()
     again = client.get(f"{HERE}/hours/result", headers={"If-None-Match": made.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
     assert client.get(f"{HERE}/hours/result", params={"f": "covjson"}).json()["type"] in (
