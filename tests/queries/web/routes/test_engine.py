@@ -16,7 +16,7 @@ import xarray as xr
 from starlette.testclient import TestClient
 
 import hypergrid as hg
-from hypergrid.analysis.geostatistics import at_stations, samples_of
+from hypergrid.analysis.geostatistics import samples_of
 from hypergrid.archive import Reject
 from hypergrid.archive.arrays import stream_log
 from hypergrid.core.times import SECOND_NS, parse_instant
@@ -245,7 +245,7 @@ def ungated(archive: hg.OpenArchive, make_runner: Callable[..., Runner]) -> Test
 
 def test_the_variogram_of_a_query(ungated: TestClient, archive: hg.OpenArchive, map_query: Document) -> None:
     told = ungated.post(f"{API}/queries/variogram", json=map_query, params={"cutoff_m": 400, "bins": 6}).json()
-    query = at_stations(archive.query(map_query))
+    query = archive.query(map_query).at_stations()
     expected = hg.fit_variogram(query, cutoff_m=400, bins=6)
     assert told["unit"] == "degC"
     assert told["bins"]["pairs"] == expected.bins.pairs.tolist()
