@@ -75,12 +75,27 @@ def link_variables(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def drop_file_variables(dataset: xr.Dataset) -> xr.Dataset:
-    """Return the result that a file was written of, without what only files hold."""
+    """Return the result that a file was written of, without what only files hold, by station if it can be."""
     names = find_names(dataset)
     own = dataset.drop_vars([GRID_MAPPING, names.get(STANDARD_ERROR, GRID_MAPPING)], errors="ignore").copy(deep=False)
+    own = index_stations(own)
     for name in own.data_vars:
         own[name].attrs.pop("grid_mapping", None)
     return link_variables(own) if names else own
+
+
+def index_series(dataset: xr.Dataset) -> xr.Dataset:
+    """Return a result at stations with the dimension "series", whether or not a station has several."""
+    if "station" not in dataset.dims:
+        return dataset
+    return dataset.reset_index("station").rename_dims(station="series")
+
+
+def index_stations(dataset: xr.Dataset) -> xr.Dataset:
+    """Return a result with the dimension "station" if each station has a single series."""
+    if "series" not in dataset.dims or not dataset["station"].to_index().is_unique:
+        return dataset
+    return dataset.swap_dims(series="station")
 
 
 def drop_bounds(dataset: xr.Dataset) -> xr.Dataset:

@@ -53,7 +53,7 @@ def result_json(dataset: xr.Dataset, wanted: Iterable[str] | None = None) -> Jso
     """
     dataset = by_role(dataset)
     keys = {name: key for name, key in parameter_names(dataset).items() if wanted is None or key in set(wanted)}
-    joint = next((name for name in ("series", "zone", "point") if name in dataset.dims), None)
+    joint = next((name for name in ("series", "station", "zone", "point") if name in dataset.dims), None)
     shared = {
         "parameters": {key: make_parameter(key, dataset[name].attrs) for name, key in keys.items()},
         **parameter_groups(keys, dataset),

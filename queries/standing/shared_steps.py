@@ -18,7 +18,7 @@ import numpy as np
 
 from hypergrid.core.files import replace_atomically
 from hypergrid.core.lazy_libraries import xr
-from hypergrid.core.result_names import by_role, drop_file_variables, find_names
+from hypergrid.core.result_names import by_role, drop_file_variables, find_names, index_series, index_stations
 from hypergrid.core.times import DAY_NS
 from hypergrid.core.tokens import token
 from hypergrid.execution import Outcome, to_dataset
@@ -263,7 +263,7 @@ def _join_file(path: Path, new: xr.Dataset) -> xr.Dataset:
         return new
     with xr.open_dataset(path) as opened:
         old = by_role(drop_file_variables(opened.load()))
-    joined = _join_results(old, by_role(new))
+    joined = index_stations(_join_results(index_series(old), index_series(by_role(new))))
     return joined.rename({role: name for role, name in find_names(new).items() if role in joined})
 
 

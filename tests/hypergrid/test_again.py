@@ -17,7 +17,7 @@ import hypergrid as hg
 from hypergrid.archive import Archive
 from hypergrid.cli.main import main
 from hypergrid.core.errors import InvalidQuery, NotFound
-from hypergrid.core.result_names import by_role
+from hypergrid.core.result_names import by_role, index_series
 from hypergrid.execution import INCOMPLETE
 from hypergrid.formats.results import write
 from hypergrid.query import OpenArchive, Query
@@ -119,12 +119,15 @@ def test_differences_are_told_by_variable(archive: OpenArchive) -> None:
 def test_a_file_with_the_names_of_before_is_computed_again(archive: OpenArchive, tmp_path: Path, ending: str) -> None:
     result = by_role(maps(archive).with_variance().compute())
     assert {"value", "variance", "count"} <= set(result.data_vars)
-    path = tmp_path / f"before{ending}"
-    if ending == ".nc":
-        result.to_netcdf(path, engine="h5netcdf")
-    else:
-        result.to_zarr(path, consolidated=False)
-    assert hg.again(path, archive).identical
+    at_stations = index_series(by_role(hourly(archive).compute()))
+    assert at_stations["value"].dims == ("time", "series")
+    for number, before in enumerate((result, at_stations)):
+        path = tmp_path / f"{number}{ending}"
+        if ending == ".nc":
+            before.to_netcdf(path, engine="h5netcdf")
+        else:
+            before.to_zarr(path, consolidated=False)
+        assert hg.again(path, archive).identical
 
 
 def test_another_order_of_sums_is_rounding(archive: OpenArchive) -> None:

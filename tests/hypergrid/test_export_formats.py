@@ -91,8 +91,8 @@ def test_time_has_the_bounds_of_its_cells_and_variance_stands_in_a_group(results
 def test_places_are_a_collection_of_series(results: dict[str, xr.Dataset], kind: str) -> None:
     dataset = results[kind]
     _, parts = coverages(dataset)
-    joint = "zone" if kind == "zones" else "series"
-    names = dataset["zone" if kind == "zones" else "station"].to_numpy().tolist()
+    joint = "zone" if kind == "zones" else "station"
+    names = dataset[joint].to_numpy().tolist()
     assert [part["id"] for part in parts] == names
     order = np.argsort(dataset["time"].to_numpy(), kind="stable")
     for place, part in enumerate(parts):

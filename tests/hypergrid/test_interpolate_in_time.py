@@ -267,7 +267,7 @@ def test_values_on_a_grid_follow_from_instants(tmp_path: Path) -> None:
     found = in_time.interpolate("ordinary_kriging", grid=GRID, **KRIGING).compute()
     stations = in_time.compute()
     assert found["value"].shape == (stations.sizes["time"], 2, 3)
-    heard = np.isfinite(stations["value"]).sum("series")
+    heard = np.isfinite(stations["value"]).sum("station")
     np.testing.assert_array_equal(found["count"][:, 0, 0], heard)
     assert found["value"].attrs["cell_methods"].startswith("time: point (comment: linear_in_time) area: ")
     values = stations["value"].to_numpy()

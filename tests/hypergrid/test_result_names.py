@@ -11,7 +11,7 @@ import xarray as xr
 
 import hypergrid as hg
 from hypergrid.core.result_dataset import ResultDataset, restore
-from hypergrid.core.result_names import by_role, find_names, make_name
+from hypergrid.core.result_names import by_role, find_names, index_series, index_stations, make_name
 from hypergrid.query import Query
 
 GRID = hg.grid(lon=(7.0, 7.02), lat=(45.0, 45.02), step=0.005)
@@ -110,6 +110,15 @@ def test_a_table_of_a_result_has_a_row_a_cell(surface: xr.Dataset) -> None:
     assert len(table) == surface["air_temperature"].size
     assert not [name for name in table if "bounds" in str(name)]
     assert "time_bounds" in surface.coords
+
+
+def test_a_station_is_selected_by_its_name() -> None:
+    hourly = readings().aggregate("mean", time="1h").compute()
+    assert hourly["air_temperature"].dims == ("time", "station")
+    assert hourly.sel(station="1").equals(hourly.isel(station=1))
+    daily = hg.base(hourly["air_temperature"]).aggregate("mean", time="1day").compute()
+    assert daily["station"].values.tolist() == hourly["station"].values.tolist()
+    assert index_stations(index_series(hourly)).identical(hourly)
 
 
 def test_results_of_before_are_results(surface: xr.Dataset) -> None:

@@ -78,9 +78,9 @@ def to_dataset(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
     -------
     The values under the name of their quantity, such as `air_temperature`, `…_count`, `…_count_possible` if known,
     and `…_variance` if requested, with dimensions time (or hour_of_day, …, which have times beside their numbers), then
-    lat, lon (or y, x) or point, after z if there are levels, or z alone (bands), zone or series; and `extrapolated`,
-    without time, if a trend in elevation was interpolated. Grid coordinates are cell centres with bounds; times are the
-    starts of their cells, with bounds.
+    lat, lon (or y, x) or point, after z if there are levels, or z alone (bands), zone, station, or series if a station
+    has several; and `extrapolated`, without time, if a trend in elevation was interpolated. Grid coordinates are cell
+    centres with bounds; times are the starts of their cells, with bounds.
     """
     from hypergrid.core.result_dataset import ResultDataset  # noqa: PLC0415 - loads xarray
 
@@ -190,7 +190,12 @@ def _space_dims(space: Space) -> tuple[str, ...]:
         return tuple(axis.name for axis in space.axes)
     if isinstance(space, Points):
         return (*(axis.name for axis in space.axes), "point")
-    return ("zone",) if isinstance(space, ZoneCells) else ("series",)
+    return ("zone",) if isinstance(space, ZoneCells) else (_name_series_dim(space),)
+
+
+def _name_series_dim(space: SeriesAxis) -> str:
+    """Return "station" if each station has a single series, so that its name selects it, else "series"."""
+    return "station" if len({item.station for item in space.series}) == len(space.series) else "series"
 
 
 def _zone_coords(space: ZoneCells) -> dict[str, Any]:
@@ -233,21 +238,20 @@ def _space_coords(space: Space) -> dict[str, Any]:
             coords[axis.name] = (axis.name, axis.centres, {**_SPACE_ATTRIBUTES[axis.name], "bounds": bounds})
             coords[bounds] = ((axis.name, "bounds"), axis.bounds)
         return {**coords, **_point_coords(space)} if isinstance(space, Points) else coords
+    series, along = space.series, _name_series_dim(space)
     for name, values in zip(_horizontal_names(space), (space.x, space.y), strict=True):
-        coords[name] = ("series", values, _away_from_axes(name))
-    coords["elevation"] = ("series", space.elevation_m, dict(_SERIES_ATTRIBUTES["elevation"]))
-    series = space.series
-    stations = np.array([s.station for s in series], dtype=str)
+        coords[name] = (along, values, _away_from_axes(name))
+    coords["elevation"] = (along, space.elevation_m, dict(_SERIES_ATTRIBUTES["elevation"]))
     held: dict[str, NDArray[Any]] = {
-        "station": stations,
+        "station": np.array([s.station for s in series], dtype=str),
         "height_m": np.array([np.nan if s.height_m is None else s.height_m for s in series], dtype=float),
         "statistic": np.array([s.statistic for s in series], dtype=str),
         "interval_s": np.array([s.interval_s for s in series], dtype=float),
         "replicate": np.array([s.replicate for s in series], dtype=np.int32),
         "source": np.array([s.source for s in series], dtype=str),
     }
-    coords.update({name: ("series", values, dict(_SERIES_ATTRIBUTES[name])) for name, values in held.items()})
-    if len(set(stations.tolist())) == len(stations):
+    coords.update({name: (along, values, dict(_SERIES_ATTRIBUTES[name])) for name, values in held.items()})
+    if along == "station":
         # CF allows this role only if the names are unique.
         coords["station"][2]["cf_role"] = "timeseries_id"
     return coords

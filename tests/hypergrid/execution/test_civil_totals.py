@@ -39,7 +39,7 @@ def test_a_day_that_is_missing_is_missed_where_the_clock_is_put_forward(
         rows = [(at, float(day)) for day, at in enumerate(stamps) if day != missing]
         opened, _ = archive_of(tmp_path / name, (total(hours=24, stamp=stamp), rows), slice_s=3600.0)
         cells = {"step": step, "zone": "Europe/Zurich"}
-        found = totals(opened).aggregate("sum", time=cells, min_coverage=1.0).compute().isel(series=0)
+        found = totals(opened).aggregate("sum", time=cells, min_coverage=1.0).compute().isel(station=0)
         # The cell of 25 March, in which the clock is put forward.
         own = found.isel(time=np.flatnonzero(found["time"].to_numpy() <= np.datetime64("2007-03-24T23"))[-1])
         assert int(own["count_possible"]) == days
@@ -54,9 +54,9 @@ def test_one_more_reading_changes_the_days_around_it_alone(tmp_path: Path) -> No
     found = {}
     for name, rows in (("plain", daily()), ("one more", daily(extra=(extra,)))):
         opened, _ = archive_of(tmp_path / name, (total(hours=24), rows), slice_s=3600.0)
-        found[name] = totals(opened).aggregate("sum", time=cells, min_coverage=0).compute()["value"].isel(series=0)
+        found[name] = totals(opened).aggregate("sum", time=cells, min_coverage=0).compute()["value"].isel(station=0)
         clipped = totals(opened).aggregate("sum", time=cells, min_coverage=0).clip(time=("2007-03-20", "2007-04-01"))
-        own = clipped.compute()["value"].isel(series=0)
+        own = clipped.compute()["value"].isel(station=0)
         np.testing.assert_array_equal(own, found[name].sel(time=own["time"]))
     march = slice("2007-03-01", "2007-05-01")
     np.testing.assert_array_equal(found["one more"].sel(time=march), found["plain"].sel(time=march))

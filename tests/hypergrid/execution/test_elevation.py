@@ -451,7 +451,7 @@ def test_stations_of_an_archive_have_bands(tmp_path: Path) -> None:
     flat = archive["air_temperature"].aggregate("mean", time="1h", min_coverage=0).compute()
     known = flat["elevation"].notnull()
     assert 1 < known.sum() < known.size
-    expected = flat["value"][:, known].mean("series")
+    expected = flat["value"][:, known].mean("station")
     np.testing.assert_allclose(found.compute()["value"][:, 0], expected, rtol=1e-12)
 
 

@@ -70,7 +70,7 @@ def totals(opened: OpenArchive) -> Query:
 def of_day(query: Query, day: str = "2007-10-02") -> tuple[float, int, int, str]:
     """Return value, count, what is possible on a day, and the notes."""
     found = query.compute()
-    own = found.sel(time=day).isel(series=0)
+    own = found.sel(time=day).isel(station=0)
     return float(own["value"]), int(own["count"]), int(own["count_possible"]), found.attrs.get("comment", "")
 
 
@@ -258,7 +258,7 @@ def test_readings_of_the_day_of_23_hours_are_judged_by_its_own_length(tmp_path: 
     rows = [(start + i * HOUR, 1.0) for i in range(-23, 48)]
     opened, _ = archive_of(tmp_path / "a", (total(stamp="start"), rows), slice_s=3600.0)
     found = totals(opened).aggregate("sum", time={"step": "1day", "zone": "Europe/Zurich"}).compute()
-    own = found.sel(time="2007-03-24T23:00").isel(series=0)
+    own = found.sel(time="2007-03-24T23:00").isel(station=0)
     assert (float(own["value"]), int(own["count"]), int(own["count_possible"])) == (23.0, 23, 23)
 
 
@@ -267,7 +267,7 @@ def test_running_days_do_not_fit_into_the_day_of_23_hours(tmp_path: Path) -> Non
     rows = [(start + i * HOUR, 1.0) for i in range(25, 100)]
     opened, _ = archive_of(tmp_path / "a", (total(hours=24), rows), slice_s=3600.0)
     found = totals(opened).aggregate("sum", time={"step": "1day", "zone": "Europe/Zurich"}).compute()
-    short = found.sel(time="2007-03-24T23:00").isel(series=0)
+    short = found.sel(time="2007-03-24T23:00").isel(station=0)
     assert (np.isnan(float(short["value"])), int(short["count"])) == (True, 0)
 
 

@@ -345,4 +345,6 @@ def test_a_station_of_two_series_is_no_id_of_one(make: Make) -> None:
     both = archive["air_temperature"].aggregate("first", time="10min")
     assert both.compute().sizes["series"] == 2
     assert "cf_role" not in both.compute()["station"].attrs
-    assert both.select(height_m=10.0).compute()["station"].attrs["cf_role"] == "timeseries_id"
+    upper = both.select(height_m=10.0).compute()
+    assert upper["station"].attrs["cf_role"] == "timeseries_id"
+    assert float(upper["air_temperature"].sel(station="a").item()) == 2.0

@@ -125,7 +125,7 @@ def test_running_totals_of_an_array_are_taken_once() -> None:
     seconds = TEN_MINUTES + 600
     array = array_of(seconds, last_hour, interval_s=[3600.0], statistic=["total"], stamp=["end"])
     found = hg.base(array).aggregate("sum", time="1day").compute()
-    day = found.sel(time="2007-10-01").isel(series=0)
+    day = found.sel(time="2007-10-01").isel(station=0)
     # The first total reaches back before the first of October, and is none of it.
     assert (int(day["count"]), int(day["count_possible"])) == (24, 24)
     assert float(day["value"]) == pytest.approx(fallen[:144].sum())
@@ -134,10 +134,7 @@ def test_running_totals_of_an_array_are_taken_once() -> None:
 
 def test_a_result_taken_as_an_array_has_the_interval_of_its_cells() -> None:
     daily = hg.base(array_of(TEN_MINUTES)).aggregate("sum", time="6h").compute()["value"]
-    daily = (
-        daily.rename(series="station").drop_vars("station").rename("precipitation") if "series" in daily.dims else daily
-    )
-    found = hg.base(daily).aggregate("sum", time="1day").compute()
+    found = hg.base(daily.rename("precipitation")).aggregate("sum", time="1day").compute()
     assert found["interval_s"].values.tolist() == [21600.0]
     assert found["count_possible"].values.ravel().tolist() == [4, 4]
 

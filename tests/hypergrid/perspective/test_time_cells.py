@@ -96,7 +96,7 @@ def test_cells_hold_what_the_calendar_says(which: str, start: int, hours: int, f
         assert inside[-1] < high
         fitting = max(int((high - low) / EVERY), 1)
         for station in range(2):
-            of_station = found.isel(time=cell, series=station)
+            of_station = found.isel(time=cell, station=station)
             check(function, data.to_numpy()[rows, station], of_station)
             # Two instants do not tell how often a series reports: how many were possible is not known.
             assert ("count_possible" in found) == (hours > 2)
@@ -131,13 +131,13 @@ def test_cells_that_come_again_hold_what_the_wall_clock_says(
     groups: dict[int, list[int]] = defaultdict(list)
     for number, time in enumerate(data["time"].to_numpy()):
         groups[AGAIN[name](wall(time, shown))].append(number)
-    assert found["value"].dims == (name, "series")
+    assert found["value"].dims == (name, "station")
     assert set(groups) <= set(found[name].to_numpy().tolist())
     fitting = fitting_in_cycle(data["time"].to_numpy(), lambda time: AGAIN[name](wall(time, shown)))
     for label in found[name].to_numpy().tolist():
         rows = groups[label]
         for station in range(2):
-            cell = found.sel({name: label}).isel(series=station)
+            cell = found.sel({name: label}).isel(station=station)
             check(function, data.to_numpy()[rows, station], cell)
             assert ("count_possible" in found) == (hours > 2)
             if hours > 2:
@@ -235,9 +235,9 @@ def test_what_is_possible_is_told_also_where_a_clip_begins_in_a_day_without_read
     data = array("2007-04-03", 5 * 24).fillna(1.0)
     days = hg.base(data).aggregate("count", time={"step": "1day", "zone": ZURICH})
     found = days.aggregate("sum", time=second).clip(time=("2007-04-02T12:00", "2007-04-05T12:00")).compute()
-    assert found["value"].sum("series" if second == "all" else found["value"].dims[0]).to_numpy().max() >= 2.5 * 24
-    assert int(found["count"].isel(series=0).sum()) == 3
-    assert int(found["count_possible"].isel(series=0).sum()) == 3
+    assert found["value"].sum("station" if second == "all" else found["value"].dims[0]).to_numpy().max() >= 2.5 * 24
+    assert int(found["count"].isel(station=0).sum()) == 3
+    assert int(found["count_possible"].isel(station=0).sum()) == 3
 
 
 def test_a_clip_selects_uneven_cells_by_their_corner_and_reads_them_whole() -> None:
@@ -361,7 +361,7 @@ def test_readings_go_to_the_cells_of_the_wall_clock(archive: OpenArchive) -> Non
                     if (tick * 7 + number) % 11:
                         groups[local.hour].append(float(tick % 48))
                 for hour in range(24):
-                    cell = found.sel(hour_of_day=hour).isel(series=number)
+                    cell = found.sel(hour_of_day=hour).isel(station=number)
                     assert int(cell["count"]) == len(groups[hour])
                     assert int(cell["count_possible"]) == possible_of[hour]
                     if function == "sample":

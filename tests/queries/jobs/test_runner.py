@@ -65,7 +65,7 @@ def test_a_query_of_series_runs_too(
     job = runner.submit(series_query)
     wait_until(lambda: runner.job(job.id).state == "done")
     assert job.outline.layout.kind == "series"
-    assert runner.result(job.id)["value"].dims == ("time", "series")
+    assert runner.result(job.id)["value"].dims == ("time", "station")
     with pytest.raises(InvalidQuery, match="ask for its series"):
         runner.picture(job.id, 0)
 

@@ -13,7 +13,7 @@ import hypergrid as hg
 from hypergrid.archive import Archive
 from hypergrid.core.errors import NotFound
 from hypergrid.core.readings import Position, Station
-from hypergrid.core.result_names import by_role, drop_file_variables
+from hypergrid.core.result_names import by_role, drop_file_variables, index_series
 from hypergrid.core.times import SECOND_NS
 from queries.jobs.records import NotReady
 from queries.standing.repository import EvaluationResult
@@ -335,7 +335,7 @@ def test_results_in_the_archive_outlive_stations_that_come(
     with xr.open_dataset(path) as opened:
         before = opened.load()
     # As earlier versions named them.
-    by_role(drop_file_variables(before)).to_netcdf(path)
+    index_series(by_role(drop_file_variables(before))).to_netcdf(path)
     monkeypatch.setitem(STATIONS, "0", (7.179, 45.868))
     with Archive.open(live.folder).commit(batch="new", message="new", now_ns=START_NS) as writer:
         writer.stations([Station("0", "Station 0", (Position(None, 7.179, 45.868, 2400.0),))])
@@ -347,9 +347,9 @@ def test_results_in_the_archive_outlive_stations_that_come(
     assert after.sizes["time"] == before.sizes["time"] + 1
     assert sorted(after["station"].values.tolist()) == ["0", "1", "2", "3", "4"]
     known = [after["station"].values.tolist().index(name) for name in before["station"].values.tolist()]
-    old = after.isel(series=known, time=slice(0, before.sizes["time"]))
+    old = after.isel(station=known, time=slice(0, before.sizes["time"]))
     xr.testing.assert_equal(old[NAMES], before[NAMES])
-    new = after.isel(series=after["station"].values.tolist().index("0"))
+    new = after.isel(station=after["station"].values.tolist().index("0"))
     assert np.isnan(new["air_temperature"].values[:-1]).all()
     assert new["air_temperature"].values[-1] == 40.0
     assert new["air_temperature_count"].values[:-1].tolist() == [0] * before.sizes["time"]
