@@ -409,7 +409,10 @@ def _propose_steps(
         )
         return
     near = _select_near(places)
-    grid = make_grid(places[near])
+    terrain = archive.layers.entries.get("elevation")
+    grid = make_grid(
+        places[near], None if terrain is None else (terrain.west, terrain.south, terrain.east, terrain.north)
+    )
     rows, columns = grid["shape"]
     map_note = f"{function} at each of {len(places)} places, interpolated on {rows} x {columns} cells"
     if not near.all():
@@ -468,14 +471,20 @@ def _select_near(places: NDArray[np.float64]) -> NDArray[np.bool_]:
     return near if near.sum() >= LEAST_STATIONS else np.ones(len(places), np.bool_)
 
 
-def make_grid(places: NDArray[np.float64]) -> Document:
-    """Return a grid around places (lon, lat) [degree], with a margin, in whole tenths of a second of arc."""
+def make_grid(places: NDArray[np.float64], terrain: tuple[float, float, float, float] | None = None) -> Document:
+    """Return a grid around places (lon, lat) [degree], with a margin, in whole tenths of a second of arc.
+
+    The margin ends where the terrain does (west, south, east, north), as no trend in elevation is known beyond it.
+    """
     places = _turn_longitudes(places)
     low, high = places.min(axis=0), places.max(axis=0)
     # The same on all sides, so that stations in a line are not a strip.
     rim = max(RIM * float((high - low).max()), LEAST_RIM_DEG)
     west, south = max(float(low[0]) - rim, -180.0), max(float(low[1]) - rim, -90.0)
     east, north = min(float(high[0]) + rim, west + 360.0, 360.0), min(float(high[1]) + rim, 90.0)
+    if terrain is not None and (low >= terrain[:2]).all() and (high <= terrain[2:]).all():
+        west, south = max(west, terrain[0]), max(south, terrain[1])
+        east, north = min(east, terrain[2]), min(north, terrain[3])
     cells = CELLS if len(places) <= MANY_STATIONS else CELLS // 2
     tenths = max(1, math.ceil(max(east - west, north - south) * 36_000 / cells))
     # Rounded down: the last cell stays on the globe.
@@ -499,7 +508,7 @@ def _describe_time(recent: _Recent) -> str:
     days = (recent.window.stop_ns - recent.window.start_ns) / DAY_NS
     length = "the newest whole day" if days == 1 else f"the newest {days:g} days" if days >= 1 else "all readings"
     start, stop = format_instant(recent.window.start_ns), format_instant(recent.window.stop_ns)
-    return f"{recent.variable.name}, {length} ({start} to {stop})"
+    return f"{recent.variable.long_name or recent.variable.name}, {length} ({start} to {stop})"
 
 
 # Another variable

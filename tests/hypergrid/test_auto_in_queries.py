@@ -59,6 +59,8 @@ def test_elevation_is_used_where_a_layer_covers_the_grid() -> None:
     part = hg.base(readings(), layers={"elevation": terrain(reaches=5_000.0)}).interpolate(grid=GRID).compute()
     assert np.isfinite(part["value"]).all()
     assert part["value"].equals(without["value"])
+    reason = "no trend in elevation is tried, as the layer of elevation does not cover the whole grid"
+    assert [reason in each.attrs["comment"] for each in (part, without, with_layer)] == [True, False, False]
 
 
 def test_two_stations_at_one_mast_are_one() -> None:

@@ -155,7 +155,7 @@ def _choose_step(step: Step, given: _StationValues, reasons: tuple[str, ...]) ->
     except InvalidQuery:
         return None
     own = dict(step.params)
-    because = "; ".join(filter(None, [own.get("because"), *choice.notes, *reasons]))
+    because = "; ".join(filter(None, [given.operator.arguments.get("because"), *choice.notes, *reasons]))
     params = {**own, **_list_parameters(choice, given.operator), "because": because}
     if given.stations.count > MOST_IN_ONE_SYSTEM:
         params.setdefault("neighbours", NEAREST)

@@ -515,6 +515,9 @@ def _interpolation(
         parameters.setdefault("coincident", "merge")
         if _knows_elevation(source, grid):
             parameters["drift"] = (ELEVATION,)
+        elif _find_layer(source, ELEVATION) is not None:
+            reason = "no trend in elevation is tried, as the layer of elevation does not cover the whole grid"
+            parameters["because"] = "; ".join(filter(None, [parameters.get("because"), reason]))
     names = row.covariates(parameters)
     if cells.z is not None:
         names = list_layers_on_levels(step.name, names, stations, source)

@@ -267,6 +267,17 @@ def test_a_network_across_the_date_line_has_a_map_around_it() -> None:
     assert line["shape"][0] > 10
 
 
+def test_a_map_ends_where_the_terrain_does_if_that_holds_all_stations() -> None:
+    places = np.array([[7.0, 46.0], [7.2, 46.2], [7.1, 46.05]])
+    free, held = make_grid(places), make_grid(places, (6.99, 45.99, 7.3, 46.21))
+    assert free["lon"] < 6.99
+    assert (held["lon"], held["lat"]) == (6.99, 45.99)
+    bounds = hg.grid(**held).y.bounds
+    assert len(bounds) > 50
+    assert 46.2 < bounds.max() <= 46.21
+    assert make_grid(places, (7.05, 45.0, 7.3, 47.0)) == free
+
+
 def test_totals_of_most_stations_are_taken_though_one_has_samples(network: Callable[..., Network]) -> None:
     made = network("rain")
     made.add("rain", wave, statistic="total", stamp="end")
