@@ -19,7 +19,8 @@ from hypergrid.core.units import unit_symbol
 from hypergrid.interpolation import Comparison, Variogram
 from hypergrid.layers.layer import Layer
 from hypergrid.perspective import Base
-from hypergrid.plots.kinds import FIELD_COLOURS, HALO, Picture, find_edges
+from hypergrid.plots.kinds import FIELD_COLOURS, HALO, Picture, find_edges, split_title
+from hypergrid.plots.labels import describe_bases
 from hypergrid.plots.variogram import describe_model
 from hypergrid.query import Query, base
 from hypergrid.topology import Grid, grid
@@ -50,6 +51,10 @@ class BestMap:
     """Rank in the comparison, 1 for the smallest error of all."""
     comparisons: int
     """Number of methods that could be compared."""
+    source: str
+    """Archive, snapshot and software."""
+    what: str
+    """Name of the values with their statistic."""
 
 
 def map_of_best(data: Query | xr.DataArray, compared: Sequence[Comparison], *, time: str | None = None) -> BestMap:
@@ -78,8 +83,9 @@ def map_of_best(data: Query | xr.DataArray, compared: Sequence[Comparison], *, t
             f"{f' ({why})' if why else ': compare a kriging method as well'}"
         )
     query = (data if isinstance(data, Query) else base(data)).at_stations()
-    layers = _layers(query)
-    values = value_of(query.compute()).rename(query.question.variable)
+    layers, source = _layers(query), describe_bases(query.surface().perspective)
+    result = query.compute()
+    values = value_of(result).rename(query.question.variable)
     slice_values = values.isel(time=[_find_time(values, time)])
     region, refused = _make_grid_around(slice_values), ""
     for chosen in known:
@@ -89,7 +95,9 @@ def map_of_best(data: Query | xr.DataArray, compared: Sequence[Comparison], *, t
             .with_variance()
         )
         try:
-            return BestMap(asked.compute(), slice_values[0], chosen, ranked.index(chosen) + 1, len(ranked))
+            rank = ranked.index(chosen) + 1
+            what = split_title(result)[0]
+            return BestMap(asked.compute(), slice_values[0], chosen, rank, len(ranked), source, what)
         except (InvalidQuery, NotFound) as error:
             # A grid may lack the elevation that stations have; the next method may not need it.
             refused = refused or f"{chosen.label}: {error}"
@@ -139,7 +147,7 @@ def plot_comparison(best: BestMap) -> Figure:
         axes.locator_params(axis="both", nbins=6)
     left.set_ylabel("latitude [degree north]" if lonlat else "y [m]")
     instant = str(best.dataset["time"].to_numpy()[0].astype("datetime64[m]")).replace("T", " ")
-    figure.suptitle(f"{name}, {instant} UTC, by {best.best_method.label}", fontsize=12, x=0.01, ha="left")
+    figure.suptitle(f"{best.what}, {instant} UTC, by {best.best_method.label}", fontsize=12, x=0.01, ha="left")
     figure.supxlabel(_format_footnote(best, unit), fontsize=7.5, color="0.3", x=0.01, ha="left")
     return figure
 
@@ -173,7 +181,7 @@ def _format_footnote(best: BestMap, unit: str) -> str:
     """Describe how the method was chosen, and its error and coverage in that test."""
     score = best.best_method.common
     if score is None:
-        return ""
+        return best.source
     why = "" if best.rank == 1 else ", the first that knows its uncertainty and needs no more than the stations"
     covered = f"; its 95 % intervals hold {score.coverage_95:.1%}" if np.isfinite(score.coverage_95) else ""
     model = best.best_method.validation.given[0].get("variogram") if best.best_method.validation else None
@@ -184,7 +192,7 @@ def _format_footnote(best: BestMap, unit: str) -> str:
     return (
         f"Leave-one-out by station, {best.best_method.scored_on}: root-mean-square error {score.rmse:.3g} "
         f"{unit}{covered}.\n"
-        f"Rank {best.rank} of {best.comparisons} methods{why}.{fitted}{doubts}"
+        f"Rank {best.rank} of {best.comparisons} methods{why}.{fitted}{doubts}\n{best.source}"
     )
 
 

@@ -4,6 +4,7 @@ Only matplotlib's object interface is used: without global state, the threads of
 """
 
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, overload
@@ -13,11 +14,13 @@ import xarray as xr
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import QuadMesh
 from matplotlib.colors import Colormap
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patheffects import withStroke
+from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.readings import Station
@@ -25,7 +28,7 @@ from hypergrid.core.registry import Registry
 from hypergrid.core.result_names import by_role, find_names
 from hypergrid.core.times import parse_instant
 from hypergrid.core.units import unit_symbol
-from hypergrid.plots.labels import count_levels, describe_level, is_map, place_names
+from hypergrid.plots.labels import count_levels, describe_level, describe_source, is_map, place_names
 from hypergrid.topology import SeriesAxis
 
 
@@ -78,10 +81,17 @@ class Canvas:
     """Stations to mark on a map."""
     is_own: bool = True
     """Whether the figure is that of this picture alone."""
+    limits: tuple[float, float] | None = None
+    """Values of the first and the last colour; None: those of the drawn cells."""
 
     @property
     def figure(self) -> Figure | SubFigure:
         return self.axes.figure
+
+    def draw_cells(self, x: NDArray[Any], y: NDArray[Any], values: NDArray[np.float64]) -> QuadMesh:
+        """Draw cells between edges, missing ones as background."""
+        low, high = self.limits or (None, None)
+        return self.axes.pcolormesh(x, y, np.ma.masked_invalid(values), cmap=self.colours, vmin=low, vmax=high)
 
     def add_legend(self, corner: Literal["outside upper right", "outside right upper"]) -> None:
         """Add a legend beside the axes, so that it never covers what is drawn."""
@@ -101,6 +111,12 @@ HALO = (withStroke(linewidth=1.6, foreground="white"),)
 
 FIELD_COLOURS = "viridis"
 """Perceptually uniform, and readable without colour vision."""
+
+DIRECTION_COLOURS = "twilight"
+"""Perceptually uniform both ways round, so that 359 degrees look like 1."""
+
+_TITLE = re.compile(r"(.+), \S+ to \S+(?:, (.+))?")
+"""Title of a result: statistic and quantity, time, interpolation."""
 
 
 LINE_COLOURS = tuple(f"C{number}" for number in range(10))
@@ -132,7 +148,8 @@ def plot(  # type: ignore[misc]  # noqa: PLR0913 - what is drawn, of which cells
     time: object = 0,
     level: int = 0,
     stations: Stations = (),
-    cmap: str | Colormap = FIELD_COLOURS,
+    cmap: str | Colormap | None = None,
+    limits: tuple[float, float] | None = None,
     ax: Axes | None = None,
     title: str | None = None,
 ) -> Picture | Axes:
@@ -153,7 +170,10 @@ def plot(  # type: ignore[misc]  # noqa: PLR0913 - what is drawn, of which cells
     stations
         Stations to mark on a map, such as `archive.stations`.
     cmap
-        Colour map: a name or an object of matplotlib.
+        Colour map: a name or an object of matplotlib; if absent, one for the unit, that of directions being cyclic.
+    limits
+        Values of the first and the last colour, for pictures that are compared; if absent, those of all cells of the
+        result, so that its time cells and levels share their colours.
     ax
         Axes of matplotlib to draw into; a figure of its own if absent.
     title
@@ -187,9 +207,12 @@ def plot(  # type: ignore[misc]  # noqa: PLR0913 - what is drawn, of which cells
     where = ""
     if draw is _map and is_map(shown) and "z" in shown.dims:
         drawn, where = drawn.isel(z=level), f", {describe_level(shown, level)}"
-    canvas = Canvas(axes, _find_colours(cmap), mark_stations(stations), is_own=ax is None)
+    limits = limits or _find_limits(shown, is_mean=draw is not _map)
+    canvas = Canvas(axes, _find_colours(shown, cmap), mark_stations(stations), is_own=ax is None, limits=limits)
     made = draw(canvas, drawn)
-    axes.set_title(f"{title or made}{where}\n{_format_period(drawn)}", fontsize=10, loc="left")
+    # A line each, as maps are narrow.
+    lines = filter(None, [f"{title or made}{where}", _format_period(drawn), split_title(shown)[1]])
+    axes.set_title("\n".join(lines), fontsize=10, loc="left")
     if picture is None:
         return axes
     # The layout keeps clear of a strip at the bottom, which names the source of the picture.
@@ -241,10 +264,25 @@ def _find_time_cell(dataset: xr.Dataset, time: object) -> int:
     return number
 
 
-def _find_colours(name: str | Colormap) -> str | Colormap:
+def _find_colours(dataset: xr.Dataset, name: str | Colormap | None) -> str | Colormap:
+    if name is None:
+        return DIRECTION_COLOURS if _is_direction(dataset) else FIELD_COLOURS
     if isinstance(name, str) and name not in colormaps:
         raise NotFound.among("colour map", name, list(colormaps))
     return name
+
+
+def _is_direction(dataset: xr.Dataset) -> bool:
+    # Differences of directions have signs.
+    return dataset["value"].attrs.get("units") == "degree" and not bool((dataset["value"] < 0).any())
+
+
+def _find_limits(dataset: xr.Dataset, *, is_mean: bool) -> tuple[float, float] | None:
+    """Return the values that the colours of all cells span; None where means of cells are drawn."""
+    if _is_direction(dataset):
+        return 0.0, 360.0
+    values = dataset["value"].to_numpy()
+    return None if is_mean else (float(np.nanmin(values)), float(np.nanmax(values)))
 
 
 def picture_bytes(dataset: xr.Dataset, *, time: int = 0, level: int = 0) -> bytes:
@@ -294,6 +332,16 @@ def _name(dataset: xr.Dataset) -> str:
     return str(dataset["value"].attrs.get("long_name", "value"))
 
 
+def split_title(dataset: xr.Dataset) -> tuple[str, str]:
+    """Return the name of the values with their statistic, and the interpolation; empty if not known."""
+    name = _name(dataset)
+    parts = _TITLE.fullmatch(str(dataset.attrs.get("title", "")))
+    if parts is None:
+        return name, ""
+    # The title is not about a count, for example.
+    return parts[1] if name.lower() in parts[1].lower() else name, parts[2] or ""
+
+
 def _label(dataset: xr.Dataset) -> str:
     return f"{_name(dataset)} [{unit_symbol(str(dataset['value'].attrs.get('units', '1')))}]"
 
@@ -313,15 +361,15 @@ def _format_period(dataset: xr.Dataset) -> str:
         return f"{period_name}, {_format_instant(held[:, 0].min())} to {_format_instant(held[:, 1].max())} UTC"
     first = dataset["time"].to_numpy()[0]
     last = bounds[-1, 1] if bounds is not None else dataset["time"].to_numpy()[-1]
-    return f"{_format_instant(first)} to {_format_instant(last)} UTC"
+    return " to ".join(dict.fromkeys(map(_format_instant, (first, last)))) + " UTC"
 
 
 def _format_source(dataset: xr.Dataset) -> str:
-    parts = [str(dataset.attrs.get("summary", "")).partition(": ")[2], dataset.attrs.get("source", "")]
-    snapshot = dataset.attrs.get("hypergrid_snapshot", "")
-    if snapshot and snapshot != "array":
-        parts.append(f"snapshot {snapshot[:8]}")
-    return " · ".join(part for part in parts if part)
+    archives, snapshots = (
+        [name for name in str(dataset.attrs.get(f"hypergrid_{what}", "")).split(", ") if name not in ("", "array")]
+        for what in ("archive", "snapshot")
+    )
+    return describe_source(archives, snapshots)
 
 
 @KINDS.register("map")
@@ -332,7 +380,7 @@ def _map(canvas: Canvas, dataset: xr.Dataset) -> str:
     y, x = dataset["value"].dims[-2:]
     values = dataset["value"][0]
     edges = {name: find_edges(dataset, str(name)) for name in (y, x)}
-    image = axes.pcolormesh(edges[x], edges[y], np.ma.masked_invalid(values.to_numpy()), cmap=canvas.colours)
+    image = canvas.draw_cells(edges[x], edges[y], values.to_numpy())
     axes.set_facecolor("0.85")
     canvas.figure.colorbar(image, ax=axes, label=_label(dataset), shrink=0.9)
     _draw_stations(canvas, edges[x], edges[y])
@@ -342,7 +390,7 @@ def _map(canvas: Canvas, dataset: xr.Dataset) -> str:
     axes.set_ylabel("latitude [degree north]" if lonlat else "y [m]")
     axes.ticklabel_format(useOffset=False)
     axes.locator_params(axis="x", nbins=5)
-    return _name(dataset)
+    return split_title(dataset)[0]
 
 
 def find_edges(dataset: xr.Dataset, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -382,13 +430,13 @@ def _day_by_hour(canvas: Canvas, dataset: xr.Dataset) -> str:
     hours, columns = (times - days) / np.timedelta64(1, "h"), (days - first) / np.timedelta64(1, "D")
     table[hours.astype(int), columns.astype(int)] = values
     edges = first + np.arange(count + 1) * np.timedelta64(1, "D")
-    image = axes.pcolormesh(edges, np.arange(25), np.ma.masked_invalid(table), cmap=canvas.colours)
+    image = canvas.draw_cells(edges, np.arange(25), table)
     axes.set_facecolor("0.85")
     canvas.figure.colorbar(image, ax=axes, label=_label(dataset), shrink=0.9)
     axes.set_yticks(range(0, 25, 3))
     axes.set_ylabel("hour of the day (UTC)")
     _format_dates(axes)
-    return f"{_name(dataset)}, hourly, mean of {dataset['value'][0].size} {_name_places(dataset)}"
+    return f"{split_title(dataset)[0]}, hourly, mean of {dataset['value'][0].size} {_name_places(dataset)}"
 
 
 @KINDS.register("lines")
@@ -414,7 +462,7 @@ def _lines(canvas: Canvas, dataset: xr.Dataset) -> str:
         _format_dates(axes)
     else:
         axes.set_xlabel(str(dataset[along].attrs.get("long_name", along)))
-    return f"{_name(dataset)}, {values.shape[1]} {_name_places(dataset)}"
+    return f"{split_title(dataset)[0]}, {values.shape[1]} {_name_places(dataset)}"
 
 
 def _format_dates(axes: Axes) -> None:

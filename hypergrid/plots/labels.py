@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.result_names import value_of
+from hypergrid.core.version import VERSION
+from hypergrid.perspective import Perspective
+from hypergrid.perspective.sources.archive_source import ArchiveSource
 
 
 def is_map(dataset: xr.Dataset) -> bool:
@@ -51,3 +55,14 @@ def part_shown(dataset: xr.Dataset) -> str:
         return ""
     kinds = (("first", "time cells", len(value_of(dataset))), ("lowest", "levels", count_levels(dataset)))
     return ", ".join(f"the {ordinal} of {count} {what}" for ordinal, what, count in kinds if count > 1)
+
+
+def describe_source(archives: Iterable[str], snapshots: Iterable[str]) -> str:
+    """Name the archives and snapshots of a result, and the software."""
+    return " · ".join([*archives, *(f"snapshot {snapshot[:8]}" for snapshot in snapshots), f"HyperGrid {VERSION}"])
+
+
+def describe_bases(surface: Perspective) -> str:
+    """Name the archives and snapshots that a surface reads, and the software."""
+    read = [base.source.archive for base in surface.bases if isinstance(base.source, ArchiveSource)]
+    return describe_source(sorted({archive.name for archive in read}), sorted({archive.snapshot for archive in read}))

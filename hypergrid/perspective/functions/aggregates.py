@@ -445,5 +445,5 @@ _add_aggregate(
     over="time",
     unit=_counter_unit,
     cell_method="sum",
-    long_name="what {0} grew by",
+    long_name="growth of {0}",
 )  # fmt: skip

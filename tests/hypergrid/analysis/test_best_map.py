@@ -12,6 +12,7 @@ import xarray as xr
 import hypergrid as hg
 from hypergrid.analysis.best_map import map_of_best, plot_comparison
 from hypergrid.core.errors import InvalidQuery, InvalidTime
+from hypergrid.core.version import VERSION
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,7 @@ def test_the_picture_has_both_maps_in_the_variables_unit(readings: xr.DataArray,
     assert "2022-12-31 00:20 UTC" in figure.get_suptitle()
     told = figure.get_supxlabel()
     assert f"Leave-one-out by station, {compared[0].scored_on}: " in told
+    assert told.endswith(f"\nHyperGrid {VERSION}")
     assert re.search(r"scored on the \d+ of 289 values that every method estimates", told)
     doubted = replace(best, best_method=replace(best.best_method, notes=("the fit is poor: few bins",)))
     assert "Note: the fit is poor: few bins" in plot_comparison(doubted).get_supxlabel()

@@ -15,6 +15,7 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.readings import Position, Station
 from hypergrid.core.times import SECOND_NS
 from hypergrid.core.units import unit_symbol
+from hypergrid.core.version import VERSION
 from hypergrid.plots import KINDS, part_shown, picture_bytes, plot
 
 
@@ -121,6 +122,46 @@ def test_a_map_with_one_missing_slice_still_draws_it() -> None:
     dataset = map_result()
     dataset["value"][0] = np.nan
     assert plot(dataset, time=0).axes
+
+
+def colour_limits(dataset: xr.Dataset, **options: object) -> tuple[float, float]:
+    axes = plot(dataset, **options).axes[0]
+    (mesh,) = [item for item in axes.collections if isinstance(item, QuadMesh)]
+    return mesh.get_clim()
+
+
+def test_maps_of_one_result_share_their_colours_and_others_take_those_given() -> None:
+    dataset = map_result()
+    value = dataset["value"].to_numpy()
+    assert value[0].max() < value.max()
+    for time in range(3):
+        assert colour_limits(dataset, time=time) == (value.min(), value.max())
+    assert colour_limits(dataset, limits=(-5, 25)) == (-5, 25)
+    assert colour_limits(series_result(72), kind="day_by_hour", limits=(0, 20)) == (0, 20)
+
+
+def test_directions_have_colours_that_meet() -> None:
+    dataset = map_result()
+    dataset["value"].attrs["units"] = "degree"
+    assert colour_limits(dataset) == (0, 360)
+    axes = plot(dataset).axes[0]
+    (mesh,) = [item for item in axes.collections if isinstance(item, QuadMesh)]
+    assert mesh.get_cmap()(0.0) == pytest.approx(mesh.get_cmap()(1.0), abs=0.01)
+
+
+def test_a_picture_names_statistic_time_method_and_source() -> None:
+    means = hg.base(series_result(6)["value"].rename("air_temperature")).aggregate("mean", time="3h")
+    grid = hg.grid(lon="7:10:37", lat="45:52:01", step="1arcsec", shape=(2, 2))
+    dataset = means.interpolate("nearest", grid=grid).compute()
+    picture = plot(dataset, time=1)
+    when = "2007-10-01 03:00 to 2007-10-01 06:00 UTC\nnearest"
+    assert picture.axes[0].get_title(loc="left") == f"Mean air temperature\n{when}"
+    assert picture.texts[0].get_text() == f"HyperGrid {VERSION}"
+    assert plot(dataset, variable="count", time=1).axes[0].get_title(loc="left") == f"stations used\n{when}"
+    of_archive = {"hypergrid_archive": "pass", "hypergrid_snapshot": "ABCDEFGHIJK"}
+    assert plot(dataset.assign_attrs(of_archive)).texts[0].get_text() == (
+        f"pass · snapshot ABCDEFGH · HyperGrid {VERSION}"
+    )
 
 
 def test_days_by_hours_puts_every_hour_in_its_place() -> None:
