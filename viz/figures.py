@@ -3,7 +3,7 @@
 Sources and models that the page looks up by name: `surface` (the image), `veil` (over estimated cells), `stations`,
 `picked` (the chosen cell), `box` (the chosen region), `lines`, `bands` around them, `points` on them, `bars`, `bins`
 and `models` of a variogram, `brush` (over cells that are not chosen), `colours` (the colour mapper), `across` and
-`upwards` (ranges).
+`upwards` (ranges), `heading` (above) and `source` (below).
 """
 
 import math
@@ -389,9 +389,11 @@ def _plot(
     **options: Any,  # noqa: ANN401 - passed on to Bokeh
 ) -> figure:
     plot = figure(
-        title=Title(text=words.title, text_color=look.ink),
+        title=Title(text=words.title, text_color=look.ink, name="heading"),
         tools=tools,
         toolbar_location="above",
+        # In a row with a heading its tools would have no room.
+        toolbar_sticky=False,
         background_fill_color=look.panel,
         border_fill_color=look.ground,
         outline_line_color=look.grid,
@@ -400,6 +402,10 @@ def _plot(
         **options,
     )
     plot.xaxis.axis_label, plot.yaxis.axis_label = labels
+    # Empty, it takes no room.
+    source = Title(text="", text_color=look.ink, text_font_size="10px", text_font_style="normal", align="right")
+    source.name = "source"
+    plot.add_layout(source, "below")
     plot.toolbar.logo = None
     plot.grid.grid_line_color = look.grid
     for axis in (*plot.xaxis, *plot.yaxis):

@@ -21,6 +21,18 @@ from hypergrid.topology import Bands, Grid, Points, Topology
 Kind = Literal["map", "series"]
 
 
+@dataclass(frozen=True)
+class SurfaceLabels:
+    """Words on pictures of a surface."""
+
+    long_name: str
+    """Name of the values for display."""
+    title: str
+    """Statistic, quantity, time and interpolation."""
+    source: str
+    """Archive, snapshot and software."""
+
+
 @dataclass(frozen=True, eq=False)
 class SurfaceLayout:
     """Cells of a surface by dimension."""
@@ -40,6 +52,7 @@ class SurfaceLayout:
     variable: str
     units: str
     """Unit of the values."""
+    labels: SurfaceLabels
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,21 +75,21 @@ class SurfacePicture:
     """Root mean square error of the estimates, by cross-validation on computed cells; NaN if unknown."""
 
 
-def layout_of(topology: Topology, *, variable: str, units: str) -> SurfaceLayout:
+def layout_of(topology: Topology, *, variable: str, units: str, labels: SurfaceLabels) -> SurfaceLayout:
     """Lay out the cells of a topology."""
     space = topology.space
     if isinstance(space, Grid):
         names = (space.y.name, space.x.name)
         levels_m = None if space.z is None else space.z.centres
         return SurfaceLayout(
-            "map", names, space.x.centres, space.y.centres, levels_m, topology.time.corners, variable, units
+            "map", names, space.x.centres, space.y.centres, levels_m, topology.time.corners, variable, units, labels
         )
     if isinstance(space, Points):
         x, y = space.centres(np.arange(space.count)).T
     else:
         # A band has no single position.
         x, y = (np.full(space.count, np.nan),) * 2 if isinstance(space, Bands) else (space.x, space.y)
-    return SurfaceLayout("series", None, x, y, None, topology.time.corners, variable, units)
+    return SurfaceLayout("series", None, x, y, None, topology.time.corners, variable, units, labels)
 
 
 def make_finished_picture(
@@ -177,6 +190,11 @@ class Outline:
     """Projected duration [s], from measured costs if there are any, else from tabulated ones."""
     explanation: str
     """The plan of the run in words."""
+
+    def retitle(self, title: str) -> Outline:
+        """Return it with another title of the surface."""
+        labels = replace(self.layout.labels, title=title)
+        return replace(self, layout=replace(self.layout, labels=labels))
 
 
 @dataclass(frozen=True)
@@ -341,6 +359,7 @@ class QueryRun:
             state=self.state,
             started_ns=self.started_ns,
             ended_ns=self.ended_ns,
+            outline=self.outline,
             progress=self.progress,
             error=self.error,
             value_range=self.value_range,

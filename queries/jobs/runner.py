@@ -23,7 +23,9 @@ from hypergrid.core.times import SECOND_NS
 from hypergrid.core.tokens import token
 from hypergrid.execution import Part, Plan, explain, free_bytes, make_plan, split_notes
 from hypergrid.execution.planning.explain import projected_s
+from hypergrid.execution.results.dataset import make_title, value_names
 from hypergrid.execution.results.second_opinion import MAX_S, SecondOpinion, ask_second_opinion, check_cells
+from hypergrid.plots.labels import describe_bases
 from hypergrid.query import OpenArchive, Query
 from hypergrid.refinement import Refinement
 from queries.jobs.admission import Asker, Limits, TooManyQueries, current_asker
@@ -42,6 +44,7 @@ from queries.jobs.records import (
     ResultGone,
     RunnerLimits,
     RunnerStatistics,
+    SurfaceLabels,
     SurfacePicture,
     check_frame,
     layout_of,
@@ -525,6 +528,8 @@ class Runner:
         else:
             with self._lock:
                 run.value_range, run.notes = spread, tuple(split_notes(dataset.attrs.get("comment", "")))
+                # A method that was to be chosen has been.
+                run.outline = run.outline.retitle(dataset.attrs["title"])
                 (self._passing if run.passing else self._result_cache).put(run.id, dataset)
                 run.end("done", self._clock())
                 self._counts["done"] += _open(run)
@@ -608,7 +613,9 @@ def _add_opinion(query: Query, dataset: xr.Dataset, cells: int) -> xr.Dataset:
 
 
 def _outline(variable: str, plan: Plan) -> Outline:
-    layout = layout_of(plan.surface.topology, variable=variable, units=plan.surface.unit)
+    surface = plan.surface
+    labels = SurfaceLabels(value_names(surface)["long_name"], make_title(surface), describe_bases(surface))
+    layout = layout_of(surface.topology, variable=variable, units=surface.unit, labels=labels)
     return Outline(layout, plan.cells, plan.projected_bytes, projected_s(plan), explain(plan))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, asdict, fields
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +36,7 @@ def job_body(job: Job, root: str = "") -> dict[str, Any]:
     url = f"{root}{API}/queries/{job.id}"
     return _describe_job(job) | {
         **_progress(job),
+        "title": job.outline.layout.labels.title,
         "value_range": job.value_range,
         "notes": list(job.notes),
         "kept": job.kept,
@@ -62,6 +64,7 @@ def record_body(noted: JobRecord, root: str = "") -> dict[str, Any]:
         "cells": noted.cells if noted.state == "done" else 0,
         "total": noted.cells,
         "seconds": 0.0,
+        "title": "",
         "value_range": None,
         "notes": [],
         "kept": False,
@@ -98,6 +101,7 @@ def surface_body(layout: SurfaceLayout) -> dict[str, Any]:
     body: dict[str, Any] = {
         "kind": layout.kind,
         "variable": layout.variable,
+        **asdict(layout.labels),
         "units": layout.units,
         "times": [format_timestamp(int(start)) for start in layout.times_ns],
     }
@@ -214,14 +218,18 @@ _JOB: Final[Schema] = {
     "id": _TEXT, "state": {"enum": ["queued", "running", "done", "failed", "cancelled"]}, "token": _TEXT,
     "snapshot": _TEXT, "query": {"type": "object"}, "created": _TEXT, "started": _TEXT_OR_NULL, "ended": _TEXT_OR_NULL,
     "fraction": {"type": "number", "minimum": 0, "maximum": 1}, "cells": _COUNT, "total": _COUNT,
-    "seconds": {"type": "number", "minimum": 0},
+    "seconds": {"type": "number", "minimum": 0}, "title": _TEXT,
     "value_range": {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "null"}]},
     "notes": {"type": "array", "items": _TEXT}, "kept": {"type": "boolean"},
     "error": {"anyOf": [_ref("Problem"), {"type": "null"}]}, "links": {"type": "object"},
 }  # fmt: skip
 _PLAN: Final[Schema] = {
     "cells": _COUNT, "projected_bytes": _COUNT, "projected_seconds": {"type": "number", "minimum": 0},
-    "explanation": _TEXT, "surface": {"type": "object", "required": ["kind", "variable", "units", "times"]},
+    "explanation": _TEXT,
+    "surface": {
+        "type": "object",
+        "required": ["kind", "variable", "long_name", "title", "source", "units", "times"],
+    },
 }  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def actions(address: str, downloads: Path, span: str = "The newest week") -> lis
         Action("answer", "Press Run.", _run),
         Action(
             "", "Press NetCDF.",
-            lambda page: keep(page, lambda: page.get_by_role("link", name="NetCDF").click()),
+            lambda page: keep(page, lambda: page.get_by_role("link", name="NetCDF", exact=True).click()),
         ),
         Action(
             "", "Press Save PNG.",

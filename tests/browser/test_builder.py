@@ -102,7 +102,7 @@ def test_a_question_is_built_by_keyboard_alone(opened: Page) -> None:
     press_until(opened, "document")
     opened.keyboard.press("Control+Enter")
     wait_for(opened, "Done")
-    expect(opened.locator("#caption")).to_contain_text("24 series of air_temperature")
+    expect(opened.locator("#caption")).to_contain_text("24 series of Air temperature")
 
 
 def test_steps_are_moved_and_removed_by_mouse(opened: Page) -> None:

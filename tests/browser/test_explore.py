@@ -69,7 +69,7 @@ def test_a_map_sharpens_until_it_equals_the_download(opened: Page, tmp_path: Pat
         opened.keyboard.press("ArrowRight")
     expect(opened.locator("#caption")).to_contain_text("02:3")
     with opened.expect_download() as downloading:
-        opened.get_by_role("link", name="NetCDF").click()
+        opened.get_by_role("link", name="NetCDF", exact=True).click()
     downloading.value.save_as(tmp_path / "surface.nc")
     surface = xr.open_dataset(tmp_path / "surface.nc", engine="h5netcdf")["air_temperature"]
     drawn = image(opened)
@@ -173,7 +173,7 @@ def test_series_are_drawn_as_lines_or_day_by_hour(opened: Page) -> None:
     write(opened, {"variable": "solar_radiation", "steps": steps})
     opened.get_by_role("button", name="Run", exact=True).click()
     wait_for(opened, "Done")
-    expect(opened.locator("#caption")).to_contain_text("24 series of solar_radiation [W m⁻²]")
+    expect(opened.locator("#caption")).to_contain_text("24 series of Solar radiation [W m⁻²]")
     assert len(data(opened, "lines", "station")) == 24
     opened.get_by_label("Saved query").select_option("radiation")
     opened.get_by_role("button", name="Explain").click()
@@ -184,7 +184,7 @@ def test_a_picture_has_words_for_those_who_do_not_see_it(opened: Page) -> None:
     write(opened, SMALL)
     opened.get_by_role("button", name="Run", exact=True).click()
     wait_for(opened, "Done")
-    named = opened.get_by_role("img", name=re.compile(r"Map of air_temperature \[°C\] .* 100 % computed"))
+    named = opened.get_by_role("img", name=re.compile(r"Map of Air temperature \[°C\] .* 100 % computed"))
     expect(named).to_be_visible()
     assert opened.locator("#status").get_attribute("aria-live") == "polite"
 

@@ -101,7 +101,7 @@ def test_units_and_zone_are_always_in_sight(opened: Page) -> None:
         expect(opened.locator("#clock")).to_have_text(re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"))
         expect(opened.locator("#units")).to_contain_text("UTC")
     show(opened, "Explore")
-    expect(opened.locator("#units")).to_have_text("air_temperature [°C], times in UTC")
+    expect(opened.locator("#units")).to_have_text("Air temperature [°C], times in UTC")
 
 
 def test_the_foot_says_whose_data_they_are(page: Page, opened: Page) -> None:

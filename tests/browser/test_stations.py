@@ -93,7 +93,7 @@ def test_readings_with_their_flags_by_mouse(opened: Page, archive: hg.OpenArchiv
     show(opened, "Stations")
     opened.get_by_role("button", name=f"Show the readings of station {station}", exact=True).click()
     opened.get_by_role("combobox", name="Variable").locator("visible=true").select_option(variable)
-    expect(opened.locator("#caption-station")).to_contain_text(f"readings of {variable}")
+    expect(opened.locator("#caption-station")).to_contain_text(f"readings of {archive.variables[variable].long_name}")
     readings = archive.store.read(variable)
     mine = [place for place, series in enumerate(readings.series) if series.station == station]
     of = readings.take_rows(readings.index == mine[0])
@@ -123,11 +123,11 @@ def test_readings_that_come_late_do_not_replace_those_asked_for_after_them(opene
     opened.get_by_role("button", name="Show the readings of station 3", exact=True).click()
     opened.wait_for_function("() => document.activeElement.id === 'station-title'")
     opened.get_by_role("combobox", name="Variable").locator("visible=true").select_option("relative_humidity")
-    expect(opened.locator("#caption-station")).to_contain_text("readings of relative_humidity")
+    expect(opened.locator("#caption-station")).to_contain_text("readings of Relative humidity")
     with opened.expect_response("**/api/v1/series?*"):
         held[0].continue_()
     opened.wait_for_timeout(500)
-    expect(opened.locator("#caption-station")).to_contain_text("readings of relative_humidity")
+    expect(opened.locator("#caption-station")).to_contain_text("readings of Relative humidity")
 
 
 def test_readings_by_keyboard(opened: Page) -> None:
@@ -140,7 +140,7 @@ def test_readings_by_keyboard(opened: Page) -> None:
             break
     opened.keyboard.press("Enter")
     assert opened.evaluate("() => document.activeElement.id") == "station-title"
-    expect(opened.locator("#caption-station")).to_contain_text("readings of air_temperature")
+    expect(opened.locator("#caption-station")).to_contain_text("readings of Air temperature")
     press_until(opened, "station-period")
     opened.keyboard.type("All")
     expect(opened.locator("#station-period")).to_have_value("0")
@@ -149,7 +149,7 @@ def test_readings_by_keyboard(opened: Page) -> None:
 
 def test_a_link_to_a_station(opened: Page, address: str) -> None:
     opened.goto(f"{address}#stations?station=5&variable=wind_speed&days=1")
-    expect(opened.locator("#caption-station")).to_contain_text("readings of wind_speed [m s⁻¹]")
+    expect(opened.locator("#caption-station")).to_contain_text("readings of Wind speed [m s⁻¹]")
 
 
 def counted(archive: hg.OpenArchive, station: str, flag: int) -> int:
@@ -186,7 +186,7 @@ def test_what_the_tests_said_by_mouse(opened: Page, archive: hg.OpenArchive, tmp
     opened.get_by_label("Flags of").select_option("wind_speed")
     expect(opened.locator("#quality-summary")).to_contain_text(f"{archive.store.readings('wind_speed'):,} readings")
     shown.first.locator("button").click()
-    expect(opened.locator("#caption-station")).to_contain_text("readings of wind_speed")
+    expect(opened.locator("#caption-station")).to_contain_text("readings of Wind speed")
 
 
 def test_what_the_tests_said_by_keyboard(opened: Page) -> None:

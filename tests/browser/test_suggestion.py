@@ -1,6 +1,7 @@
 """Explore begins with a question of its archive, and carries it over to each of its variables."""
 
 import json
+import re
 from typing import Any
 
 import httpx
@@ -43,7 +44,8 @@ def test_every_variable_gets_a_picture(page: Page, address: str, archive: hg.Ope
     for name in archive.variables:
         if name != written(page)["variable"]:
             page.get_by_label("Variable", exact=True).select_option(name)
-        expect(page.locator("#caption")).to_contain_text(f"Map of {name} ", timeout=60_000)
+        called = re.escape(archive.variables[name].long_name)
+        expect(page.locator("#caption")).to_have_text(re.compile(rf"^Map of (growth of )?{called} \["), timeout=60_000)
         expect(page.locator("#caption")).to_contain_text("100 % computed")
         document = written(page)
         assert document["variable"] == name

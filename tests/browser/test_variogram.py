@@ -28,7 +28,7 @@ def is_drawn(page: Page, words: str, caption: str = "caption") -> None:
 def test_points_with_pairs_and_both_models_by_mouse(opened: Page, archive: hg.OpenArchive, tmp_path: Path) -> None:
     run(opened, HOURLY)
     opened.get_by_label("Variogram", exact=True).check()
-    is_drawn(opened, "Variogram of air_temperature [(°C)²] at the stations")
+    is_drawn(opened, "Variogram of Air temperature [(°C)²] at the stations")
     expected = fit(archive, HOURLY)
     assert data(opened, "bins", "pairs") == expected.bins.pairs.tolist()
     np.testing.assert_allclose(data(opened, "bins", "x"), expected.bins.distance_m, rtol=1e-9)
@@ -86,8 +86,8 @@ def test_series_and_what_stands_beside_have_variograms(opened: Page, archive: hg
     run(opened, SERIES)
     wait_for(opened, "beside: Done")
     opened.get_by_label("Variogram", exact=True).check()
-    is_drawn(opened, "Variogram of relative_humidity [(%)²]")
-    is_drawn(opened, "Variogram of air_temperature [(°C)²]", "caption-second")
+    is_drawn(opened, "Variogram of Relative humidity [(%)²]")
+    is_drawn(opened, "Variogram of Air temperature [(°C)²]", "caption-second")
     for place, document in (("picture", SERIES), ("picture-second", {**SERIES, "variable": "air_temperature"})):
         assert data(opened, "bins", "pairs", place) == fit(archive, document).bins.pairs.tolist()
     assert len(data(opened, "models", "values")) == 1, "the query names none"

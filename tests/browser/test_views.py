@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,18 @@ def colours(page: Page, place: str = "picture") -> dict[str, Any]:
     )
 
 
+def limits(page: Page, place: str = "picture") -> tuple[float, float]:
+    """Return the values of the first and the last colour."""
+    found = colours(page, place)
+    return found["low"], found["high"]
+
+
+def label(page: Page, name: str, place: str = "picture") -> str:
+    """Return the text above or below a figure, in one line."""
+    text = page.evaluate("([id, name]) => document.getElementById(id).figure.find(name).text", [place, name])
+    return str(text).replace("\n", " ")
+
+
 def rows_of(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(path.read_text("utf-8"))))
 
@@ -60,6 +73,7 @@ def test_uncertainty_beside_the_values(opened: Page, archive: hg.OpenArchive) ->
     np.testing.assert_allclose(cells(opened), expected["value"].to_numpy()[0], rtol=1e-9)
     np.testing.assert_allclose(cells(opened, "picture-second"), np.sqrt(expected["variance"].to_numpy()[0]), rtol=1e-9)
     expect(opened.locator("#caption-second")).to_contain_text("standard deviation [°C]")
+    assert limits(opened) != limits(opened, "picture-second"), "of another quantity"
 
 
 def test_pictures_beside_each_other_show_the_same_stretch(opened: Page) -> None:
@@ -91,6 +105,11 @@ def test_the_difference_of_two_questions(opened: Page, archive: hg.OpenArchive) 
         for name in ("air_temperature", "surface_temperature")
     )
     np.testing.assert_allclose(cells(opened, "picture-difference"), one - other, atol=1e-9)
+    both = np.concatenate([cells(opened), cells(opened, "picture-second")])
+    low, high = limits(opened)
+    assert limits(opened, "picture-second") == (low, high), "pictures that are compared share their colours"
+    assert low <= both.min() < both.max() <= high
+    expect(opened.locator("#range")).to_contain_text("the values of both pictures")
     found = colours(opened, "picture-difference")
     assert found["low"] == -found["high"], "nothing is in the middle"
     assert len(found["palette"]) == 255
@@ -234,6 +253,9 @@ def test_each_plot_is_a_table_too(opened: Page) -> None:
 def test_what_is_shown_is_saved(opened: Page, archive: hg.OpenArchive, tmp_path: Path) -> None:
     run(opened, SMALL)
     is_drawn(opened)
+    heading = label(opened, "heading")
+    assert re.fullmatch(r"Mean air temperature, .* to .*, ordinary kriging; 2007-10-01 00:00 UTC", heading), heading
+    assert label(opened, "source").startswith(f"{archive.name} · snapshot {archive.snapshot[:8]} · HyperGrid ")
     part = opened.locator("#picture-part figure").first
     for button, name, begin in (("Save PNG", "map.png", b"\x89PNG"), ("Save SVG", "map.svg", b"<svg")):
         with opened.expect_download() as downloading:
@@ -248,8 +270,8 @@ def test_what_is_shown_is_saved(opened: Page, archive: hg.OpenArchive, tmp_path:
     assert downloading.value.suggested_filename == "hypergrid-air-temperature.csv"
     rows = rows_of(tmp_path / "map.csv")
     expected = archive.query(SMALL).compute()["value"].to_numpy()[0]
-    assert list(rows[0]) == ["lon [degree]", "lat [degree]", "air_temperature [degC]", "how"]
-    np.testing.assert_allclose([float(row["air_temperature [degC]"]) for row in rows], expected.ravel(), rtol=1e-9)
+    assert list(rows[0]) == ["lon [degree]", "lat [degree]", "Air temperature [degC]", "how"]
+    np.testing.assert_allclose([float(row["Air temperature [degC]"]) for row in rows], expected.ravel(), rtol=1e-9)
     assert {row["how"] for row in rows} == {"computed"}
 
 
@@ -257,7 +279,7 @@ def test_series_beside_each_other_are_saved_with_all_their_lines(opened: Page, t
     opened.get_by_label("Beside it").select_option("variable:surface_temperature")
     run(opened, SERIES)
     wait_for(opened, "beside: Done")
-    expect(opened.locator("#caption-second")).to_contain_text("surface_temperature [°C]")
+    expect(opened.locator("#caption-second")).to_contain_text("Surface temperature [°C]")
     assert len(data(opened, "lines", "station")) == 24
     with opened.expect_download() as downloading:
         opened.locator("#picture-part figure").first.get_by_role("button", name="Save shown values").click()

@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import { Brush } from "./brush.js";
 import { gridStep } from "./builder.js";
 import { button, figure as short, h, number, visible } from "./dom.js";
+import { downloadLinks } from "./downloads.js";
 import { link } from "./figures.js";
 import { Looks, VIEWS } from "./looks.js";
 import { Pane } from "./pane.js";
@@ -11,9 +12,9 @@ import { expectMap, hasDays } from "./pictures.js";
 import { pose, scaleOf } from "./question.js";
 import { regionOf } from "./region.js";
 import { T } from "./text.js";
-import { content, differenceOf, headOf } from "./views.js";
+import { longName } from "./variables.js";
+import { content, differenceOf, headOf, shareColours } from "./views.js";
 
-const FORMATS = ["netcdf", "csv", "png", "zarr", "geotiff", "covjson", "parquet"];
 /** Steps whose numbers are of one variable only. */
 const BOUNDS = ["valid_range", "limit"];
 /** At most ten redraws a second. */
@@ -64,7 +65,7 @@ export class Answer {
 
   units() {
     const surface = this.main?.surface;
-    return surface ? T.frame.units(surface.variable, surface.units) : T.frame.noUnits;
+    return surface ? T.frame.units(surface.long_name, surface.units) : T.frame.noUnits;
   }
 
   state() {
@@ -83,10 +84,12 @@ export class Answer {
   expect(document) {
     clearTimeout(this.expecting);
     this.expecting = setTimeout(() => {
-      const [box, found] = [gridStep(document) && regionOf(document), this.frame.known.variables.find((one) => one.name === document.variable)];
+      const { variables } = this.frame.known;
+      const [box, found] = [gridStep(document) && regionOf(document), variables.find((one) => one.name === document.variable)];
       const { place } = this.panes.first;
       if (!box || !found || !place.clientWidth) return;
-      expectMap(place, { title: found.name, variable: found.name, units: found.unit, scale: scaleOf(document, found.unit) }, box).catch(() => {});
+      const quantity = longName(variables, found.name);
+      expectMap(place, { title: quantity, variable: quantity, units: found.unit, scale: scaleOf(document, found.unit) }, box).catch(() => {});
     }, EXPECT_MS);
   }
 
@@ -195,7 +198,8 @@ export class Answer {
     if (question === this.main && question.state !== "done" && !this.panes.first.shown) this.panes.first.clear();
     if (question.state === "done") {
       if (question === this.main) {
-        this.showDownloads(question.id);
+        this.downloads.replaceChildren(...downloadLinks(question));
+        this.downloads.hidden = false;
         this.showNotes(question.notes);
         this.opinion.textContent = "";
         this.opinionPart.hidden = false;
@@ -287,12 +291,17 @@ export class Answer {
     const { token, panes, looks, main } = this;
     if (!main?.surface) return;
     const shared = this.shared();
-    const first = await this.drawn(main, "value", panes.first, shared, token);
+    const deviates = looks.beside.value === "deviation";
+    const beside = deviates ? [main, "variance"] : [looks.beside.value && this.questions[1], "value"];
+    // Both are fetched before either is drawn, as they share their colours; one that fails leaves the other alone.
+    const found = await Promise.allSettled([this.contentOf(main, "value", shared), this.contentOf(...beside, shared)]);
     if (token !== this.token) return;
     // A time without values has no picture, but others have.
     if (main.state === "done") looks.mapControls.hidden = main.surface.kind !== "map";
-    const deviates = looks.beside.value === "deviation";
-    const second = looks.beside.value ? await this.drawn(deviates ? main : this.questions[1], deviates ? "variance" : "value", panes.second, shared, token) : null;
+    shareColours(...found.map((one) => one.value));
+    const [first, second] = [await panes.first.put(found[0].value), await panes.second.put(found[1].value)];
+    const failed = found.find((one) => one.reason);
+    if (failed) throw failed.reason;
     if (!first) {
       this.range.textContent = "";
       return;
@@ -315,23 +324,20 @@ export class Answer {
     const { cell } = this.panes;
     const wanted = this.looks.clicked && shared.view === "map" && this.main?.state === "done" && this.main.surface.times.length > 1;
     cell.element.hidden = !wanted;
-    if (wanted) await this.drawn(this.main, "value", cell, { ...shared, view: "lines" }, token);
-    else cell.clear();
+    if (!wanted) {
+      cell.clear();
+      return;
+    }
+    const lines = await this.contentOf(this.main, "value", { ...shared, view: "lines" });
+    if (token === this.token) await cell.put(lines);
   }
 
-  /** Draw what one question has to show, and return it; null where it has nothing yet. */
-  async drawn(question, part, pane, shared, token) {
+  /** What one question has to show; null where it has nothing yet. */
+  async contentOf(question, part, shared) {
     if (!question?.surface || question.stopping.signal.aborted || ["queued", "failed", "lost", "cancelled"].includes(question.state)) return null;
     if (!question.progress.cells) return null;
     try {
-      const shown = await content(question, part, shared);
-      if (token !== this.token) return null;
-      if (typeof shown === "string" || shown.answer) {
-        pane.clear(shown.words ?? shown, shown.answer);
-        return null;
-      }
-      await pane.show(shown);
-      return shown;
+      return await content(question, part, shared);
     } catch (error) {
       // A stopped query has no further pictures; the one that was on its way is no problem of anybody's.
       if (question.stopping.signal.aborted || question.state === "cancelled") return null;
@@ -356,7 +362,7 @@ export class Answer {
       this.range.textContent = "";
       return;
     }
-    const why = this.main.state === "done" ? T.answer.rangeDone : T.answer.rangeHeld;
+    const why = this.main.state !== "done" ? T.answer.rangeHeld : shown.isShared ? T.answer.rangeBoth : T.answer.rangeDone;
     const error = shown.frame.error ? T.answer.error(short(shown.frame.error), shown.units) : "";
     this.range.textContent = `${T.answer.range(short(shown.range[0]), short(shown.range[1]), shown.units, why)}${error}`;
   }
@@ -378,12 +384,6 @@ export class Answer {
     opinionButton.disabled = false;
     // Another question may have been asked meanwhile.
     if (main === this.main) opinion.textContent = visible(sentence);
-  }
-
-  showDownloads(id) {
-    const anchor = (address, text, name) => h("a", { href: address, download: name }, text);
-    this.downloads.replaceChildren(h("span", {}, T.answer.download), ...FORMATS.map((format) => anchor(api.resultAddress(id, format), T.formats[format], "")), anchor(api.jobAddress(id), T.formats.query, `query-${id.slice(0, 8)}.json`));
-    this.downloads.hidden = false;
   }
 
   async redraw() {

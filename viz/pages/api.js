@@ -57,6 +57,7 @@ export const plan = (document) => post(`${PREFIX}/engine/plan`, document);
 export const stop = (id) => send(`${PREFIX}/queries/${id}`, { method: "DELETE", keepalive: true });
 export const secondOpinion = (id, cells) => look(`queries/${id}/second-opinion?cells=${cells}`);
 export const resultAddress = (id, format) => `${PREFIX}/queries/${id}/result?f=${format}`;
+export const readingsAddress = (asked, format) => `${PREFIX}/series?${new URLSearchParams({ ...asked, f: format })}`;
 export const jobAddress = (id) => `${PREFIX}/queries/${id}`;
 export const rejectsAddress = `${PREFIX}/rejects?f=csv`;
 /** The bare figure, without data. */

@@ -5,7 +5,7 @@ import { written } from "./code.js";
 import { button, choice, field, h, part, tick } from "./dom.js";
 import { box, loose, parameters } from "./forms.js";
 import { T } from "./text.js";
-import { unitText } from "./units.js";
+import { longName, variableChoices } from "./variables.js";
 
 const OPERATIONS = ["convert", "aggregate", "interpolate", "merge"];
 const TIMES = ["10min", "1h", "6h", "1day", "all", "hour_of_day", "day_of_year", "month_of_year"];
@@ -166,7 +166,7 @@ export class Builder {
       return made;
     };
     this.top.replaceChildren(
-      h("div", { class: "whole" }, field(T.builder.variable, choice("variable", named(variables.map((one) => [one.name, `${one.name} [${unitText(one.unit)}]`]), given.variable), (name) => this.attempt(() => this.adapt(name)), given.variable))),
+      h("div", { class: "whole" }, field(T.builder.variable, choice("variable", named(variableChoices(variables), given.variable), (name) => this.attempt(() => this.adapt(name)), given.variable))),
       h("div", { class: "whole" }, field(T.builder.span, choice("span", [["", T.builder.asBelow], ...SPANS.map((days) => [String(days), T.builder.last(days)])], (days) => days && this.attempt(() => this.last(Number(days))), this.spanned?.time === String(time) ? this.spanned.days : ""))),
       field(T.builder.from, clock(0)), field(T.builder.until, clock(1)),
       h("div", { class: "whole" }, tick(T.builder.variance, h("input", { type: "checkbox", id: "variance", checked: Boolean(given.variance), on: { change: ({ target }) => this.change((document) => (target.checked ? (document.variance = true) : delete document.variance)) } }))),
@@ -188,7 +188,7 @@ export class Builder {
     const asked = this.document.variable;
     const { features } = await api.look(`latest?variable=${encodeURIComponent(asked)}`);
     if (this.document.variable !== asked) return;
-    if (!features.length) throw new api.Problem(T.builder.noReadings(asked), T.builder.noReadingsAdvice);
+    if (!features.length) throw new api.Problem(T.builder.noReadings(longName(this.known.variables, asked)), T.builder.noReadingsAdvice);
     const newest = Math.max(...features.map((one) => Date.parse(one.properties.end)));
     const until = (Math.floor(newest / HOUR_MS) + 1) * HOUR_MS;
     const shown = [until - days * DAY_MS, until].map((at) => new Date(at).toISOString().slice(0, 16));

@@ -7,6 +7,7 @@ import { drawGraph, drawTimeline } from "./graph.js";
 import { drawLines, legend } from "./pictures.js";
 import { Streams } from "./streams.js";
 import { T } from "./text.js";
+import { longName } from "./variables.js";
 
 const AGAIN_MS = 2000;
 /** What the moving graphs show [s]. */
@@ -108,7 +109,7 @@ class Engine {
   // Plans
 
   offerPlans(jobs, entries) {
-    const words = (document) => `${document.variable}${(document.steps ?? []).map((step) => ` › ${step.function ?? step.method}`).join("")}`;
+    const words = (document) => `${longName(this.frame.known.variables, document.variable)}${(document.steps ?? []).map((step) => ` › ${step.function ?? step.method}`).join("")}`;
     const seen = new Set();
     const asked = jobs.filter((job) => job.state === "running" || !(seen.has(job.token) || !seen.add(job.token))).slice(0, 20);
     const plans = [

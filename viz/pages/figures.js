@@ -7,6 +7,10 @@ const Bokeh = window.Bokeh;
 // BokehJS (3.9) has each plot listen to the viewport, and never leave it: every figure that ever was would be kept. When its
 // width changes the page draws anew anyhow.
 if (window.visualViewport) window.visualViewport.addEventListener = () => {};
+/** Width of a letter above and below a figure, as a rule [px]. */
+const [HEADING_PX, SOURCE_PX] = [8, 5.5];
+/** Width of the axis beside which they begin [px]. */
+const AXIS_PX = 80;
 /** What is being put into a place: one after the other, so that the last one asked for is the one that stays. */
 const turns = new WeakMap();
 
@@ -59,10 +63,28 @@ export class Figure {
     this.plot.setv({ js_event_callbacks: new Map([...(before instanceof Map ? before : Object.entries(before)), ...callbacks]) });
   }
 
+  /** Write what is shown above the figure, in lines that fit it, and its source below. */
+  head(words, source) {
+    const room = this.place.clientWidth - AXIS_PX;
+    this.find("heading").text = inLines(words, room / HEADING_PX);
+    this.find("source").text = inLines(source, room / SOURCE_PX);
+  }
+
   /** The picture as a file: "png", or "svg" as lines and letters. */
   picture(form) {
     return this.view.export(form).to_blob();
   }
+}
+
+/** A text in lines of at most so many letters, between words. */
+function inLines(text, letters) {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const last = lines[lines.length - 1];
+    if (last && last.length + word.length >= letters) lines.push(word);
+    else lines[lines.length - 1] = last ? `${last} ${word}` : word;
+  }
+  return lines.join("\n");
 }
 
 /** Take the figure out of a place, and put other content there. */

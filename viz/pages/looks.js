@@ -2,6 +2,7 @@
 
 import { button, choice, field, h, number, tick } from "./dom.js";
 import { T } from "./text.js";
+import { longName } from "./variables.js";
 import { FitForm } from "./variogram.js";
 
 const FILM_MS = 400;
@@ -21,7 +22,7 @@ export class Looks {
     this.view = "";
     this.picked = null;
     this.clicked = false;
-    const beside = [["", T.answer.nothing], ["deviation", T.answer.deviation], ...variables.map((one) => [`variable:${one.name}`, T.answer.besideVariable(one.name)]),
+    const beside = [["", T.answer.nothing], ["deviation", T.answer.deviation], ...variables.map((one) => [`variable:${one.name}`, T.answer.besideVariable(longName(variables, one.name))]),
       ...Object.keys(saved).map((name) => [`saved:${name}`, T.answer.besideSaved(name)]), ...snapshots.map((one) => [`snapshot:${one.id}`, T.answer.besideSnapshot(one.time, one.message)])];
     this.beside = choice("beside", beside, () => on.beside(), "");
     this.difference = h("input", { id: "difference", type: "checkbox", on: { change: () => on.beside() } });

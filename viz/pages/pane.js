@@ -4,6 +4,7 @@ import { button, csv, figure as short, h, instant, number, save, table, visible 
 import { clear, spread } from "./figures.js";
 import { drawDayByHour, drawHistogram, drawLines, fillHistogram, histogram, legend, MapPicture, millis } from "./pictures.js";
 import { T } from "./text.js";
+import { unitText } from "./units.js";
 import { drawVariogram, models, variogramRows } from "./variogram.js";
 
 /** Rows that the table under a picture shows; the CSV has all. */
@@ -74,7 +75,7 @@ export class Pane {
     } else {
       this.map = this.opening = null;
       // Figures whose data are the same stay as they are.
-      const same = before && ["lines", "values", "times", "variogram"].every((name) => before[name] === shown[name]);
+      const same = before && ["lines", "values", "times", "variogram"].every((name) => before[name] === shown[name]) && String(before.range) === String(shown.range);
       if (same) this.drawn = identity;
       else if (view === "lines") this.figure = await drawLines(this.place, shown.lines, { ...words, points: shown.points, choosing: this.choosing });
       else if (view === "variogram") this.figure = await drawVariogram(this.place, shown.variogram, words);
@@ -83,10 +84,22 @@ export class Pane {
       else if (view === "histogram") this.figure = await drawHistogram(this.place, shown.values, words);
     }
     this.drawn = identity;
+    this.figure.head(visible(shown.heading), shown.surface.source);
     this.key.replaceChildren(...[view === "lines" ? legend(shown.lines) : view === "variogram" ? legend(models(shown.variogram)) : null].filter(Boolean));
     this.caption.textContent = visible(shown.words);
     this.saves.hidden = this.details.hidden = false;
     if (this.details.open) this.fillTable();
+  }
+
+  /** Draw what a question has to show, or say why there is nothing; return what is drawn. */
+  async put(found) {
+    if (!found) return null;
+    if (typeof found === "string" || found.answer) {
+      this.clear(found.words ?? found, found.answer);
+      return null;
+    }
+    await this.show(found);
+    return found;
   }
 
   /** Draw again what is shown, in another width or theme. */
@@ -101,7 +114,8 @@ export class Pane {
     const [columns, rows] = this.rows();
     const words = rows.length > MOST_ROWS ? T.pane.firstRows(MOST_ROWS, number(rows.length)) : "";
     const told = rows.slice(0, MOST_ROWS).map((row) => row.map((value) => (typeof value === "number" ? short(value) : value)));
-    this.tablePlace.replaceChildren(table(`${this.shown.title} ${words}`, columns.map((name) => [name, "number"]), told));
+    const heads = columns.map((name) => [name.replace(/\[(.*)\]$/, (_, unit) => `[${unitText(unit)}]`), "number"]);
+    this.tablePlace.replaceChildren(table(`${this.shown.title} ${words}`, heads, told));
   }
 
   /** What is shown as columns and rows. */
@@ -139,7 +153,7 @@ export class Pane {
   }
 
   file(ending) {
-    const words = this.shown.title.replace(/[^A-Za-z0-9]+/g, "-").replace(/^-|-$/g, "");
+    const words = this.shown.title.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
     return `hypergrid-${words}.${ending}`;
   }
 
@@ -155,7 +169,7 @@ export function mapWords({ surface, title, units, frame }) {
   const height = frame.level_m === undefined ? "" : T.pane.at(number(frame.level_m));
   const rest = frame.computed.includes(0) ? T.pane.paler : "";
   const circles = surface.dims[1] === "lon" ? T.pane.circles : "";
-  return T.pane.map({ title, units, time: frame.time, height, across: frame.shape[1], up: frame.shape[0], percent: number(100 * frame.fraction, 0), values, rest, circles });
+  return T.pane.map({ title, units, time: instant(frame.time), height, across: frame.shape[1], up: frame.shape[0], percent: number(100 * frame.fraction, 0), values, rest, circles });
 }
 
 /** The table of a finished query without a map, as lines. */

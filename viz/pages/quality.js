@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { LongTable, button, choice, csv, empty, field, h, number, save, table } from "./dom.js";
 import { T } from "./text.js";
+import { longName } from "./variables.js";
 
 const FLAGS = ["good", "not_evaluated", "suspect", "fail", "missing"];
 const PERIODS = ["1", "7", "28", ""];
@@ -21,7 +22,7 @@ export class Quality {
     this.frame = frame;
     this.choose = choose;
     const { variables } = frame.known;
-    this.variable = choice("quality-variable", [["", T.quality.allVariables], ...variables.map((one) => [one.name, one.name])], () => this.draw(), "");
+    this.variable = choice("quality-variable", [["", T.quality.allVariables], ...variables.map((one) => [one.name, longName(variables, one.name)])], () => this.draw(), "");
     this.period = choice("quality-period", PERIODS.map((days) => [days, T.stations.period(Number(days))]), () => frame.attempt(() => this.look()), "7");
     this.summary = h("p", { id: "quality-summary", role: "status" });
     this.list = h("div", { id: "quality-list" });

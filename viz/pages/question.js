@@ -51,6 +51,7 @@ export async function pose(document, order, on) {
     if (body.fraction !== undefined) question.progress = body;
     if (state === "done") {
       question.notes = body.notes;
+      question.surface.title = body.title;
       // Stopped too late: there is a last picture after all.
       question.stopping = new AbortController();
       question.range = body.value_range;

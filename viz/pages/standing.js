@@ -5,6 +5,7 @@ import { written } from "./code.js";
 import { button, choice, duration, empty, field, h, instant, number, part, problemBox, table } from "./dom.js";
 import { loose } from "./forms.js";
 import { T } from "./text.js";
+import { longName, variableChoices } from "./variables.js";
 
 const AGAIN_MS = 2000;
 const MOST_ALERTS = 200;
@@ -32,6 +33,7 @@ class Standing {
   constructor(root, frame) {
     this.frame = frame;
     this.alerts = new Map();
+    this.listedNames = [];
     this.list = h("div", { id: "standing-list" });
     this.alertList = h("div", { id: "alerts" });
     this.fresh = h("div", { id: "freshness" });
@@ -49,12 +51,14 @@ class Standing {
     this.listening = h("p", { id: "listening", class: "quiet hint", role: "status", hidden: true }, T.standing.listening);
     this.kind = choice("condition", Object.keys(CONDITIONS).map((kind) => [kind, T.standing.conditions[kind || "none"]]), () => this.fillCondition(), "");
     const text = (id, value = "", given = {}) => h("input", { id, type: "text", value, autocomplete: "off", ...given });
-    this.query = h("textarea", { id: "standing-query", rows: 9, spellcheck: "false" });
+    this.query = h("textarea", { id: "standing-query", rows: 9, spellcheck: "false", on: { input: () => this.follow() } });
+    this.name = text("standing-name", "", { pattern: "[a-z0-9][a-z0-9_\\-]*" });
+    this.variable = choice("standing-variable", variableChoices(known.variables), (name) => this.adapt(name));
     this.query.value = written({ variable: known.variables[0].name, steps: [{ op: "aggregate", function: "mean", time: "10min" }] });
     this.go = h("button", { class: "primary", id: "create" }, T.standing.create);
     this.leaving = button(T.standing.leave, () => this.edit(null), { id: "leave-edit", hidden: true });
     const form = h("form", { id: "standing-form", novalidate: true, on: { submit: (event) => this.create(event) } },
-      field(T.standing.name, text("standing-name", "", { required: true, pattern: "[a-z0-9][a-z0-9_\\-]*" }), T.standing.nameHint),
+      field(T.standing.name, this.name, T.standing.nameHint), field(T.standing.variable, this.variable),
       h("div", { class: "inline" }, field(T.standing.class, choice("standing-class", CLASSES.map((kind) => [kind, T.standing.classes[kind]]), () => {}, "user")),
         field(T.standing.weight, text("standing-weight", "", { inputmode: "decimal" }), T.standing.weightHint), field(T.standing.validity, text("standing-validity", "10min"), T.standing.validityHint), field(T.standing.window, text("standing-window"), T.standing.windowHint)),
       field(T.standing.condition, this.kind), this.listening, this.fields,
@@ -63,6 +67,7 @@ class Standing {
       h("div", { class: "buttons" }, this.go, this.leaving),
       h("div", { id: "standing-problem", role: "alert" }));
     this.formTitle = h("h2", { id: "create-title" }, T.standing.new);
+    this.follow();
     return h("section", { "aria-labelledby": "create-title" }, this.formTitle, form);
   }
 
@@ -106,6 +111,8 @@ class Standing {
     } catch {
       // What is no JSON is told when it is created.
       return;
+    } finally {
+      this.follow();
     }
     const steps = query.steps ?? [];
     if (listens && steps.length) this.query.value = written({ ...query, steps: [] });
@@ -140,13 +147,8 @@ class Standing {
   /** The document that the form says. */
   document() {
     const value = (id) => part(id).value.trim();
-    let query;
-    try {
-      query = JSON.parse(this.query.value);
-    } catch (error) {
-      throw new api.Problem(T.problems.noJson, T.problems.noJsonAdvice(error.message));
-    }
-    const made = { name: value("standing-name"), class: value("standing-class"), query, to: value("standing-to").split(",").map((one) => one.trim()).filter(Boolean) };
+    const query = this.read();
+    const made = { name: value("standing-name") || this.name.placeholder, class: value("standing-class"), query, to: value("standing-to").split(",").map((one) => one.trim()).filter(Boolean) };
     for (const name of ["validity", "window"]) if (value(`standing-${name}`)) made[name] = value(`standing-${name}`);
     if (value("standing-weight")) made.weight = loose(value("standing-weight"));
     if (this.kind.value) {
@@ -157,6 +159,32 @@ class Standing {
       }
     }
     return made;
+  }
+
+  /** Show the variable of the query, and the name that it gets where none is typed: one that no other has. */
+  follow() {
+    const [, variable = ""] = /"variable":\s*"([^"]*)"/.exec(this.query.value) ?? [];
+    this.variable.value = variable;
+    const name = [variable, this.kind.value].filter(Boolean).join("-").toLowerCase();
+    this.name.placeholder = [name, ...this.listedNames.map((_, place) => `${name}-${place + 2}`)].find((one) => !this.listedNames.includes(one));
+  }
+
+  /** Carry the query over to another variable. */
+  adapt(variable) {
+    return this.frame.attempt(async () => {
+      const { query } = await api.adapt(this.read(), variable).finally(() => this.follow());
+      this.query.value = written(query);
+      this.follow();
+    });
+  }
+
+  /** The query as it stands in the text. */
+  read() {
+    try {
+      return JSON.parse(this.query.value);
+    } catch (error) {
+      throw new api.Problem(T.problems.noJson, T.problems.noJsonAdvice(error.message));
+    }
   }
 
   async create(event) {
@@ -191,6 +219,8 @@ class Standing {
     const [alerts, statistics] = await Promise.all([api.look(`standing/alerts?after=${after}&limit=1000`), api.look("standing/statistics")]);
     for (const alert of alerts) this.alerts.set(alert.number, alert);
     for (const number of [...this.alerts.keys()].slice(0, -MOST_KEPT)) this.alerts.delete(number);
+    this.listedNames = entries.map((one) => one.name);
+    this.follow();
     this.drawList(entries, statistics);
     this.drawFreshness(statistics);
     const names = [...new Set([...entries.map((one) => one.name), ...[...this.alerts.values()].map((one) => one.query)])];
@@ -217,7 +247,7 @@ class Standing {
     const rows = entries.map((one) => {
       const act = (name, on) => button(T.standing.acts[name], () => this.act(on), { class: "small", "aria-label": T.standing.actOn(T.standing.acts[name], one.name), data: { act: `${name}-${one.name}` } });
       const state = one.paused ? T.standing.paused : statistics.failing.includes(one.name) ? T.standing.failing : one.muted_until ? T.standing.mutedUntil(instant(one.muted_until.slice(0, 19))) : one.standing.length ? T.standing.raised(one.standing.length) : T.standing.quiet;
-      return [h("strong", {}, one.name), T.standing.classes[one.class], number(one.weight), one.query.variable, state,
+      return [h("strong", {}, one.name), T.standing.classes[one.class], number(one.weight), longName(this.frame.known.variables, one.query.variable), state,
         h("div", { class: "buttons small" },
           one.paused ? act("resume", () => api.changeStanding(one.name, "resume")) : act("pause", () => api.changeStanding(one.name, "pause")),
           one.muted_until ? act("unmute", () => api.changeStanding(one.name, "mute", { until: null })) : act("mute", () => api.changeStanding(one.name, "mute", { for: MUTE })),

@@ -6,7 +6,7 @@ import { Pane } from "./pane.js";
 import { expectRegion, openRegion, stationColumns } from "./pictures.js";
 import { Quality } from "./quality.js";
 import { T } from "./text.js";
-import { unitText } from "./units.js";
+import { longName, variableChoices } from "./variables.js";
 
 const AGAIN_MS = 15_000;
 const COUNTED_MS = 60_000;
@@ -31,7 +31,7 @@ class Stations {
     this.table = new LongTable(T.stations.caption, () => T.stations.columns.map((name, place) => (place === 3 ? [name, "time"] : place > 3 ? [name, "number"] : name)), (one) => this.cells(one), (one) => `${one.station} ${this.names[one.station]?.name ?? ""}`);
     this.pane = new Pane("station");
     this.detailTitle = h("h2", { id: "station-title", tabindex: -1 }, T.stations.pick);
-    this.variable = choice("station-variable", variables.map((one) => [one.name, `${one.name} [${unitText(one.unit)}]`]), () => this.choose(this.station), variables[0].name);
+    this.variable = choice("station-variable", variableChoices(variables), () => this.choose(this.station), variables[0].name);
     this.period = choice("station-period", PERIODS.map((days) => [String(days), T.stations.period(days)]), () => this.choose(this.station), "2");
     this.counts = h("div", { id: "station-counts" });
     this.detail = h("section", { "aria-labelledby": "station-title" }, this.detailTitle,
@@ -45,7 +45,7 @@ class Stations {
   }
 
   async show(params) {
-    this.frame.units(T.frame.variableUnits(this.unitOf()));
+    this.sayUnits();
     if (params.get("variable")) this.variable.value = params.get("variable");
     if (params.get("days")) this.period.value = params.get("days");
     await this.look();
@@ -61,7 +61,16 @@ class Stations {
   }
 
   unitOf() {
-    return this.frame.known.variables.find((one) => one.name === this.variable.value) ?? { name: "", unit: "" };
+    return this.frame.known.variables.find((one) => one.name === this.variable.value)?.unit ?? "";
+  }
+
+  /** The chosen variable's long name. */
+  get quantity() {
+    return longName(this.frame.known.variables, this.variable.value);
+  }
+
+  sayUnits() {
+    this.frame.units(T.frame.units(this.quantity, this.unitOf()));
   }
 
   /** Ask how the stations are; draw again only what changed. */
@@ -122,16 +131,17 @@ class Stations {
   async choose(station, jump = false) {
     if (!station) return;
     this.station = station;
-    const { name, unit } = this.unitOf();
-    this.frame.units(T.frame.units(name, unit));
-    this.frame.note("stations", new URLSearchParams({ station, variable: name, days: this.period.value }));
+    const variable = this.variable.value;
+    this.sayUnits();
+    this.frame.note("stations", new URLSearchParams({ station, variable, days: this.period.value }));
     this.detailTitle.textContent = visible(T.stations.title(station));
     if (jump) this.detailTitle.focus();
-    await this.frame.attempt(() => this.readings(station, name, unit));
+    await this.frame.attempt(() => this.readings(station, variable, this.unitOf()));
   }
 
   async readings(station, variable, unit) {
     const asked = (this.asked = (this.asked ?? 0) + 1);
+    const { quantity } = this;
     const days = Number(this.period.value);
     const last = this.health[station]?.last;
     const start = days && last ? `&start=${new Date(Date.parse(last) - days * DAY_MS).toISOString()}` : "";
@@ -140,13 +150,13 @@ class Stations {
     if (asked !== this.asked) return;
     this.counts.replaceChildren();
     if (!rows.length) {
-      this.pane.clear(T.stations.noReadings(variable));
+      this.pane.clear(T.stations.noReadings(quantity));
       return;
     }
     const readings = rows.map((row) => ({ ...row, at: Date.parse(row.end ?? row.time), number: row.value === "" ? NaN : Number(row.value), flag: Number(row.flag ?? 2) }));
     const kinds = new Map();
     for (const one of readings) {
-      const key = [variable, one.height_m && `${one.height_m} m`, one.statistic, one.replicate].filter(Boolean).join(", ");
+      const key = [quantity, one.height_m && `${one.height_m} m`, one.statistic, one.replicate].filter(Boolean).join(", ");
       if (!kinds.has(key)) kinds.set(key, []);
       kinds.get(key).push(one);
     }
@@ -156,8 +166,9 @@ class Stations {
     });
     const flagged = readings.filter((one) => one.flag in FLAGS && Number.isFinite(one.number));
     const points = flagged.map((one) => ({ time: one.at, value: one.number, colour: FLAGS[one.flag][0], marker: FLAGS[one.flag][1], what: [T.flags[one.flag], one.failed_tests].filter(Boolean).join(": ") }));
-    const surface = { variable };
-    await this.pane.show({ view: "lines", surface, quantity: variable, title: visible(T.stations.plot(variable, station)), units: unit, scale: "sequential", lines, points, words: T.stations.words(number(readings.length), variable, unit, number(flagged.length)) });
+    const surface = { variable, source: T.stations.source(this.frame.known.snapshots[0]?.id ?? "") };
+    const title = visible(T.stations.plot(quantity, station));
+    await this.pane.show({ view: "lines", surface, quantity, title, heading: title, units: unit, scale: "sequential", lines, points, words: T.stations.words(number(readings.length), quantity, unit, number(flagged.length)) });
     const count = (flag) => readings.filter((one) => one.flag === flag).length;
     const present = [1, 2, 3, 4, 9].filter(count);
     const tests = (flag) => [...new Set(readings.filter((one) => one.flag === flag).map((one) => one.failed_tests).filter(Boolean))].join("; ");

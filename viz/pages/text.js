@@ -24,7 +24,6 @@ export const T = {
     archive: (stations, variables, time) => `${stations} stations · ${variables} variables${time ? ` · newest snapshot ${time.slice(0, 19).replace("T", " ")} UTC` : ""}`,
     emptyArchive: "No readings yet",
     units: (variable, unit) => `${variable} [${unitText(unit)}], times in UTC`,
-    variableUnits: ({ name, unit }) => `${name} [${unitText(unit)}], times in UTC`,
     noUnits: "Times in UTC",
     connection: { ok: "Connected", gone: "No answer from the server; trying again", login: "Login needed" },
     noData: "The archive has no readings yet.",
@@ -172,6 +171,7 @@ export const T = {
     picked: (x, y, unit) => `at ${x}, ${y} [${unitText(unit)}]; or click on the map`,
     range: (low, high, unit, why) => `Colours span ${low} to ${high} ${unitText(unit)}: ${why}.`,
     rangeDone: "the values of all time cells",
+    rangeBoth: "the values of both pictures, in all time cells",
     rangeHeld: "the first estimate, and held while the picture sharpens; the final values set it at the end",
     error: (error, unit) => ` Estimated cells are off by about ${error} ${unitText(unit)} (root mean square).`,
     empty: (total, seconds) => `Done: every one of ${total} cells is missing · ${seconds} s`,
@@ -181,6 +181,8 @@ export const T = {
     opinionAsked: (cells) => `PyKrige recomputes ${cells} cells …`,
     downloads: "Downloads",
     download: "Download",
+    readings: "Its readings",
+    readingsAs: (format) => `Readings of the answer: ${format}`,
   },
 
   pane: {
@@ -209,8 +211,11 @@ export const T = {
   },
 
   views: {
+    heading: (title, what) => `${title}; ${what}`,
     deviation: (name) => `${name}, standard deviation`,
     deviationAxis: "standard deviation",
+    differenceAxis: "difference",
+    since: (time) => `from ${time} on`,
     difference: (one, other) => (one === other ? `${one}, difference` : `${one} less ${other}`),
     whenDone: "This picture comes when all is computed.",
     noVariance: "Its uncertainty was not asked for: tick it below the time, then run again.",

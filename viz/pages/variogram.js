@@ -53,9 +53,10 @@ export async function variogramContent(question, common, fit) {
   const units = `(${told.unit})²`;
   const { fitted, given, bins } = told;
   const pairs = bins.pairs.reduce((sum, count) => sum + count, 0);
-  const words = [T.variogram.words(told.variable, units, number(bins.pairs.length), number(pairs), number(told.cutoff_m, 0)), T.variogram.fitted(parameters(fitted, units), number(100 * Math.max(fitted.explained, 0), 0)),
+  const words = [T.variogram.words(common.quantity, units, number(bins.pairs.length), number(pairs), number(told.cutoff_m, 0)), T.variogram.fitted(parameters(fitted, units), number(100 * Math.max(fitted.explained, 0), 0)),
     given && T.variogram.given(parameters(given, units)), ...fitted.reasons.map((reason) => T.variogram.doubt(reason))];
-  return { ...common, title: T.variogram.title(told.variable), units, scale: "sequential", variogram: told, words: words.filter(Boolean).join(" ") };
+  const title = T.variogram.title(common.quantity);
+  return { ...common, title, heading: title, units, scale: "sequential", variogram: told, words: words.filter(Boolean).join(" ") };
 }
 
 /** A model with its parameters and their units. */

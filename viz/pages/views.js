@@ -10,11 +10,12 @@ import { variogramContent } from "./variogram.js";
 
 const root = (values) => values.map((value) => Math.sqrt(Math.max(value, 0)) + (Number.isNaN(value) ? NaN : 0));
 
-/** What is known of a picture as soon as the plan is: title, units, colours, and where its cells lie. */
+/** What is known of a picture as soon as the plan is: title, heading, units, colours, and where its cells lie. */
 export function headOf({ surface, scale }, part, shared) {
   const deviation = part === "variance";
-  const [title, quantity] = deviation ? [T.views.deviation(surface.variable), T.views.deviationAxis] : [surface.variable, surface.variable];
-  return { ...shared, surface, title, quantity, units: surface.units, scale: deviation ? "sequential" : scale };
+  const [name, all] = [surface.long_name, surface.title];
+  const [title, quantity, heading] = deviation ? [T.views.deviation(name), T.views.deviationAxis, T.views.deviation(all)] : [name, name, all];
+  return { ...shared, part, surface, title, quantity, heading, units: surface.units, scale: deviation ? "sequential" : scale };
 }
 
 /**
@@ -45,11 +46,12 @@ async function frameContent(question, part, common) {
   // Colours are fixed by the first estimate, so that the picture does not flicker; the final values set them at the end.
   question[key] ??= spread(frame.estimate);
   const range = part === "value" ? (question.range ?? question.valueRange) : question.state === "done" ? spread(frame.values) : question.varianceRange;
+  const heading = surface.times.length > 1 ? T.views.heading(common.heading, instant(frame.time)) : common.heading;
   if (view === "histogram") {
     const values = common.estimated === "hidden" ? frame.values : frame.estimate;
-    return { ...common, values, words: T.views.histogram(title, units, number(values.filter(Number.isFinite).length), instant(frame.time)) };
+    return { ...common, heading, values, words: T.views.histogram(title, units, number(values.filter(Number.isFinite).length), instant(frame.time)) };
   }
-  return { ...common, frame, range, words: mapWords({ surface, title, units, frame }) };
+  return { ...common, heading, frame, range, words: mapWords({ surface, title, units, frame }) };
 }
 
 async function cellContent(question, common, deviation) {
@@ -74,7 +76,7 @@ async function cellContent(question, common, deviation) {
   }
   const lines = cell.drawn.get(deviation);
   const words = T.views.line(title, units, name, number(values.length), instant(cell.times[0])) + (spreadOf && !deviation ? T.views.band : "");
-  return { ...common, lines, points: [], words };
+  return { ...common, heading: T.views.heading(common.heading, name), lines, points: [], words };
 }
 
 function seriesContent(question, common, deviation) {
@@ -88,20 +90,30 @@ function seriesContent(question, common, deviation) {
   if (!table.values.some(Number.isFinite)) return T.views.noValues;
   if (view === "heat") return daysOf(common, table.times, (table.mean ??= meanOf(lines)), T.views.meanOf(lines.length));
   if (view === "histogram") return { ...common, values: table.values, words: T.views.histogram(title, units, number(table.values.filter(Number.isFinite).length), T.views.allTimes) };
-  return { ...common, lines, points: [], words: T.views.lines(number(lines.length), title, units, number(table.times.length), table.times[0]) };
+  return { ...common, lines, points: [], words: T.views.lines(number(lines.length), title, units, number(table.times.length), instant(table.times[0])) };
 }
 
 function daysOf(common, times, values, what) {
   if (!hasDays(times)) return T.views.noDays;
   const { title, units } = common;
   const full = `${title}, ${what}`;
-  return { ...common, title: full, times, values, range: null, words: T.views.days(title, units, what, instant(times[0])) };
+  const heading = T.views.heading(common.heading, what);
+  return { ...common, title: full, heading, times, values, range: spread(values), words: T.views.days(title, units, what, instant(times[0])) };
+}
+
+/** Give two pictures of equal units the same colours, so that they can be compared. */
+export function shareColours(first, second) {
+  const isAlike = first?.range && second?.range && ["view", "part", "units", "scale"].every((name) => first[name] === second[name]);
+  if (!isAlike) return;
+  const range = spread([...first.range, ...second.range]);
+  for (const one of [first, second]) Object.assign(one, { range, isShared: true });
 }
 
 /** What one picture shows less what another does; null where they are not alike. */
 export function differenceOf(first, second) {
   const title = T.views.difference(first.title, second.title);
-  const common = { ...first, title, scale: "diverging" };
+  const heading = first.frame ? T.views.heading(title, T.views.since(instant(first.frame.time))) : title;
+  const common = { ...first, title, heading, quantity: T.views.differenceAxis, scale: "diverging" };
   if (first.units !== second.units || first.view !== second.view) return null;
   if (first.view === "map") {
     const { frame: one } = first;
