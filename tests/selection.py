@@ -574,6 +574,11 @@ LONG: Final[dict[str, dict[str, Less]]] = {
     "browser/test_brush.py": {
         "test_axe_finds_nothing_serious": Less(1, "in one scheme of two"),
     },
+    "browser/test_foreign_path.py": {
+        "test_a_map_its_files_and_an_alert_are_ten_actions_away": Less(
+            1, "network, that of the plain; three in the soak"
+        ),
+    },
     "browser/test_frame.py": {
         "test_every_page_fits_every_window": Less(2, "the narrowest window and the widest"),
     },

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
 from dataclasses import MISSING, asdict, fields
 from typing import Any, Final
 

@@ -1,6 +1,7 @@
-"""The command line, run in the process of the tests."""
+"""The command line, run in the process of the tests or in one of its own."""
 
 import io
+import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -32,3 +33,10 @@ def hypergrid(*words: str | Path) -> Done:
         else:
             status = 0
     return Done(status, out.getvalue(), err.getvalue())
+
+
+def process(*words: str | Path) -> Done:
+    """Run the command line in a process of its own, as a user does."""
+    command = [sys.executable, "-m", "hypergrid", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return Done(done.returncode, done.stdout, done.stderr)
