@@ -386,7 +386,7 @@ def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
         "summary": f"{question.variable}: {' > '.join(step.name for step in question.steps) or 'readings'}",
         "keywords": ", ".join(dict.fromkeys([question.variable, *value_names(surface).values()])),
         "source": "HyperGrid " + VERSION,
-        # Without an instant, so that equal results are equal files; commands that write files put their own before it.
+        # Without an instant, so that equal results are equal files; commands that write files say when and how instead.
         "history": f"computed by HyperGrid {VERSION}",
         "hypergrid_version": VERSION,
         "hypergrid_libraries": f"numpy {np.__version__}, scipy {scipy.__version__}",
