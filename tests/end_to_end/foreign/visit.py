@@ -22,7 +22,8 @@ from tests.serving import serving
 from viz.site import site
 
 NAMELESS: Final = [
-    f'variable "{name}" missing the following attributes:: standard_name' for name in ("variance", "count_possible")
+    f'variable "air_temperature_{name}" missing the following attributes:: standard_name'
+    for name in ("variance", "count_possible")
 ]
 """What has no standard name in CF: a variance, and how many readings there could have been."""
 

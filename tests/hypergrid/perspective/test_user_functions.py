@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import hypergrid as hg
 from hypergrid.core.errors import InvalidFunction, InvalidQuery, InvalidUnit, NotFound
 from hypergrid.core.readings import Position, Series, Station
+from hypergrid.core.result_names import value_of
 from hypergrid.core.times import SECOND_NS
 from hypergrid.execution import make_plan, run
 from hypergrid.perspective import question_from_json
@@ -54,7 +55,7 @@ def array(values: Any, *, name: str = "air_temperature", unit: str = "degC") -> 
 
 
 def found(query: Query) -> Any:  # noqa: ANN401 - an array
-    return query.compute()["value"].to_numpy()
+    return value_of(query.compute()).to_numpy()
 
 
 class TestConvert:
