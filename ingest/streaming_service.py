@@ -307,6 +307,8 @@ def _compiling(on_warning: Callable[[str], None]) -> Iterator[None]:
     words = [sys.executable, "-m", "hypergrid.wo_join.warm"]
     # Out of reach of Ctrl-C, which ends it by way of this process.
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True) as compiler:
+        # Spark gives up on a worker that does not connect within ten seconds, so its processes go first.
+        os.setpriority(os.PRIO_PROCESS, compiler.pid, 19)
         try:
             yield
         finally:
