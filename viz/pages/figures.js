@@ -8,7 +8,7 @@ const Bokeh = window.Bokeh;
 // width changes the page draws anew anyhow.
 if (window.visualViewport) window.visualViewport.addEventListener = () => {};
 /** Width of a letter above and below a figure, as a rule [px]. */
-const [HEADING_PX, SOURCE_PX] = [8, 5.5];
+const [HEADING_PX, SOURCE_PX] = [9, 5.5];
 /** Width of the axis beside which they begin [px]. */
 const AXIS_PX = 80;
 /** What is being put into a place: one after the other, so that the last one asked for is the one that stays. */
