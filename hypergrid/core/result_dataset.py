@@ -63,6 +63,10 @@ class ResultDataset(xr.Dataset):  # type: ignore[no-untyped-call]
         listed = [given] if isinstance(given, str) else list(given)
         return super().drop_vars(list(map(self._translate, listed)), **options)
 
+    def where(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as of any dataset
+        masked = super().where(*arguments, **options)
+        return ResultDataset(masked.data_vars, masked.coords, masked.attrs)
+
     def to_dataframe(self, *arguments: Any, **options: Any) -> pd.DataFrame:  # noqa: ANN401 - as of any dataset
         """Convert to a table with a row per cell, without the bounds of coordinates."""
         plain = drop_bounds(self)
@@ -83,11 +87,15 @@ class ResultDataset(xr.Dataset):  # type: ignore[no-untyped-call]
 
 
 def restore(dataset: xr.Dataset) -> xr.Dataset:
-    """Return the result that a file was written of, under today's names; anything else unchanged."""
+    """Return the result that a file was written of; anything else unchanged.
+
+    Values that a file of before calls `value` get the name of the variable that was asked for.
+    """
     if not find_names(dataset):
         return dataset
     own = drop_file_variables(dataset)
-    if find_names(own)[VALUE] == VALUE and "hypergrid_query" in own.attrs:
+    names = find_names(own)
+    if names[VALUE] == VALUE and "hypergrid_query" in own.attrs:
         quantity = make_name(str(json.loads(own.attrs["hypergrid_query"])["variable"]), {*map(str, own.coords)})
-        own = link_variables(own.rename({role: name_role(quantity, role) for role in find_names(own)}))
+        own = link_variables(own.rename({name: name_role(quantity, role) for role, name in names.items()}))
     return ResultDataset(own.data_vars, own.coords, own.attrs)

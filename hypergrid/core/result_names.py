@@ -10,6 +10,7 @@ import re
 from collections.abc import Container
 from typing import Final
 
+from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.lazy_libraries import xr
 
 VALUE: Final = "value"
@@ -46,8 +47,9 @@ def find_names(dataset: xr.Dataset) -> dict[str, str]:
     derived = {name_role(name, role) for name in held for role in ABOUT_CELLS}
     values = [name for name in held if name not in derived]
     if len(values) > 1:
-        # Another variable was added by hand.
-        values = [name for name in values if name_role(name, "count") in held]
+        # Others were added or renamed by hand.
+        linked = [name for name in values if dataset[name].attrs.get("ancillary_variables")]
+        values = linked if len(linked) == 1 else [name for name in values if name_role(name, "count") in held]
     if len(values) != 1:
         return {}
     names = {role: name_role(values[0], role) for role in (VALUE, *ABOUT_CELLS)}
@@ -60,8 +62,20 @@ def by_role(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def value_of(dataset: xr.Dataset) -> xr.DataArray:
-    """Return the values of a result, under their own name."""
-    return dataset[find_names(dataset)[VALUE]]
+    """Return the values of a result, under their own name.
+
+    Raises
+    ------
+    InvalidQuery
+        The dataset is no result of a query.
+    """
+    names = find_names(dataset)
+    if VALUE not in names:
+        raise InvalidQuery(
+            "the result of a query is needed, with its values and their count; got the variables "
+            f"{', '.join(map(str, dataset.data_vars)) or 'none'}; drop or rename the others"
+        )
+    return dataset[names[VALUE]]
 
 
 def link_variables(dataset: xr.Dataset) -> xr.Dataset:

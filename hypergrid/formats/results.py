@@ -139,7 +139,7 @@ def _add_file_variables(dataset: xr.Dataset) -> xr.Dataset:
             "units": value.attrs.get("units", "1"),
             "coverage_content_type": "qualityInformation",
         }
-        error = (variance.dims, np.sqrt(variance.to_numpy()), attributes)
+        error = (variance.dims, np.sqrt(np.maximum(variance.to_numpy(), 0.0)), attributes)
         dataset = dataset.assign({name_role(names[VALUE], STANDARD_ERROR): error})
     dataset = link_variables(dataset) if names else dataset
     if {"lat", "lon"} <= set(dataset.dims):
@@ -167,9 +167,8 @@ def _netcdf_bytes(dataset: xr.Dataset) -> bytes:
 
 def _make_rows(dataset: xr.Dataset) -> pd.DataFrame:
     """Return long rows: time, place, value, count, unit."""
-    frame = make_rows(dataset)
-    frame["unit"] = value_of(dataset).attrs.get("units", "")
-    return frame
+    unit = value_of(dataset).attrs.get("units", "")
+    return make_rows(dataset).assign(unit=unit)
 
 
 def _parquet_bytes(dataset: xr.Dataset) -> bytes:

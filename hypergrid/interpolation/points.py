@@ -1,5 +1,6 @@
 """Stations with their samples, targets, the fields that estimate them, and the distances between places."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -159,7 +160,8 @@ class FieldSubset(Field):
 # 64-bit degrees projected to metres, or placed on the sphere, are off by some 1e-9 m; PyKrige uses 1e-10 m, in metres.
 COINCIDENT_M = 1e-6
 """Places within this distance [m] are coincident."""
-# Loading scipy.spatial takes 70 ms, as long as all else of a first small query; numpy takes 2 ms for these.
+# Loading scipy.spatial takes 70 ms, as long as all else of a first small query; numpy, which takes up
+# to five times as long, gives the same bits.
 _FEW_DISTANCES = 200_000
 """Number of distances up to which numpy computes them."""
 
@@ -194,7 +196,8 @@ def separations(first_m: Floats, second_m: Floats) -> Floats:
 
 
 def _straight_distances(first_m: Floats, second_m: Floats) -> Floats:
-    if first_m.ndim == second_m.ndim == 2 and len(first_m) * len(second_m) > _FEW_DISTANCES:
+    is_many = len(first_m) * len(second_m) > _FEW_DISTANCES or "scipy.spatial" in sys.modules
+    if first_m.ndim == second_m.ndim == 2 and is_many:
         return np.asarray(scipy.spatial.distance.cdist(first_m, second_m))
     # One coordinate at a time: all differences at once would take two or three times the memory.
     each = (first_m[..., :, None, i] - second_m[..., None, :, i] for i in range(first_m.shape[-1]))

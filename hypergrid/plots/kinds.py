@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.readings import Station
 from hypergrid.core.registry import Registry
-from hypergrid.core.result_names import by_role, find_names
+from hypergrid.core.result_names import by_role, find_names, value_of
 from hypergrid.core.times import parse_instant
 from hypergrid.core.units import unit_symbol
 from hypergrid.plots.labels import count_levels, describe_level, describe_source, is_map, place_names
@@ -274,14 +274,14 @@ def _find_colours(dataset: xr.Dataset, name: str | Colormap | None) -> str | Col
 
 def _is_direction(dataset: xr.Dataset) -> bool:
     # Differences of directions have signs.
-    return dataset["value"].attrs.get("units") == "degree" and not bool((dataset["value"] < 0).any())
+    return value_of(dataset).attrs.get("units") == "degree" and not bool((value_of(dataset) < 0).any())
 
 
 def _find_limits(dataset: xr.Dataset, *, is_mean: bool) -> tuple[float, float] | None:
     """Return the values that the colours of all cells span; None where means of cells are drawn."""
     if _is_direction(dataset):
         return 0.0, 360.0
-    values = dataset["value"].to_numpy()
+    values = value_of(dataset).to_numpy()
     return None if is_mean else (float(np.nanmin(values)), float(np.nanmax(values)))
 
 
@@ -294,7 +294,7 @@ def _figure_size(dataset: xr.Dataset) -> tuple[float, float]:
     """Return the size of the picture [inch]; a map's follows the shape of its region."""
     if not is_map(dataset):
         return 7.2, 5.6
-    y, x = (dataset[f"{name}_bounds"].to_numpy() for name in dataset["value"].dims[-2:])
+    y, x = (dataset[f"{name}_bounds"].to_numpy() for name in value_of(dataset).dims[-2:])
     # A degree of longitude shrinks with the cosine of the latitude.
     stretch = 1 / np.cos(np.radians(y.mean())) if "lat" in dataset.dims else 1.0
     ratio = float((x.max() - x.min()) / ((y.max() - y.min()) * stretch))
@@ -329,7 +329,7 @@ def _is_hourly(dataset: xr.Dataset) -> bool:
 
 
 def _name(dataset: xr.Dataset) -> str:
-    return str(dataset["value"].attrs.get("long_name", "value"))
+    return str(value_of(dataset).attrs.get("long_name", "value"))
 
 
 def split_title(dataset: xr.Dataset) -> tuple[str, str]:
@@ -377,8 +377,8 @@ def _map(canvas: Canvas, dataset: xr.Dataset) -> str:
     axes = canvas.axes
     if not is_map(dataset):
         raise InvalidQuery("a map needs a result on a grid; interpolate, or draw 'lines'")
-    y, x = dataset["value"].dims[-2:]
-    values = dataset["value"][0]
+    y, x = value_of(dataset).dims[-2:]
+    values = value_of(dataset)[0]
     edges = {name: find_edges(dataset, str(name)) for name in (y, x)}
     image = canvas.draw_cells(edges[x], edges[y], values.to_numpy())
     axes.set_facecolor("0.85")
@@ -422,7 +422,7 @@ def _day_by_hour(canvas: Canvas, dataset: xr.Dataset) -> str:
     axes = canvas.axes
     if not _is_hourly(dataset):
         raise InvalidQuery("a picture of days by hours needs hourly cells; aggregate with time='1h'")
-    values = dataset["value"].mean([name for name in dataset["value"].dims if name != "time"], skipna=True).to_numpy()
+    values = value_of(dataset).mean([name for name in value_of(dataset).dims if name != "time"], skipna=True).to_numpy()
     times = dataset["time"].to_numpy()
     days = times.astype("datetime64[D]")
     first, count = days[0], int((days[-1] - days[0]) / np.timedelta64(1, "D")) + 1
@@ -443,8 +443,8 @@ def _day_by_hour(canvas: Canvas, dataset: xr.Dataset) -> str:
 def _lines(canvas: Canvas, dataset: xr.Dataset) -> str:
     axes = canvas.axes
     along = _time_dimension(dataset)
-    others = [name for name in dataset["value"].dims if name != along]
-    values = dataset["value"].stack(position=others).transpose(along, "position").to_numpy()
+    others = [name for name in value_of(dataset).dims if name != along]
+    values = value_of(dataset).stack(position=others).transpose(along, "position").to_numpy()
     names = None if is_map(dataset) else place_names(dataset)
     kind = {"zones": "zone", "bands": "band", "points": "point"}.get(_name_places(dataset), "station")
     is_named = names is not None and values.shape[1] <= MAX_NAMED

@@ -5,7 +5,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -43,10 +43,14 @@ class Catalogue:
         What `hypergrid.open` returns.
     saved
         Folder of saved queries, one JSON file each; None or a missing folder: none.
+    clock
+        Monotonic clock [s].
     """
 
-    def __init__(self, archive: OpenArchive, *, saved: Path | None = None) -> None:
-        self.archive, self._saved = archive, saved
+    def __init__(
+        self, archive: OpenArchive, *, saved: Path | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.archive, self._saved, self._clock = archive, saved, clock
         self._logged: set[str] = set()
         self._answerable: tuple[_Facts | None, dict[str, bool]] = (None, {})
         self._suggestions: LruCache[str | None, tuple[_Facts, float, Suggestion]] = LruCache(SUGGESTIONS)
@@ -117,10 +121,12 @@ class Catalogue:
         """
         archive, saved = self.archive.latest(), self.saved_queries()
         facts, answers = _find_facts(archive, saved), {}
-        if facts.can_follow(self._answerable[0]):
+        # Read once: another thread may replace both meanwhile.
+        earlier, known = self._answerable
+        if facts.can_follow(earlier):
             answers = {
                 name: answer
-                for name, answer in self._answerable[1].items()
+                for name, answer in known.items()
                 if saved[name].get("snapshot") is None and (answer or not _is_clipped_in_time(saved[name]))
             }
         answers |= {name: _can_answer(archive, saved[name]) for name in saved if name not in answers}
@@ -133,9 +139,9 @@ class Catalogue:
         facts, since_s, suggestion = self._suggestions.peek(variable) or (None, 0.0, None)
         # Reading the newest days of thousands of stations takes a second, and the newest whole day changes seldom.
         newest = _find_facts(archive, {})
-        if suggestion is None or not newest.can_follow(facts) or time.monotonic() - since_s > SUGGESTED_S:
+        if suggestion is None or not newest.can_follow(facts) or self._clock() - since_s > SUGGESTED_S:
             suggestion = suggest_document(archive, variable)
-            self._suggestions.put(variable, (newest, time.monotonic(), suggestion), 1)
+            self._suggestions.put(variable, (newest, self._clock(), suggestion), 1)
         return suggestion
 
     def adapt(self, document: Mapping[str, Any], variable: str) -> Suggestion:
@@ -158,6 +164,8 @@ class _Facts:
     variables: Mapping[str, Variable]
     stations: Mapping[str, Station]
     layers: object
+    series: Mapping[str, Sequence[int]]
+    """Indices of the listed series, by variable."""
     extents: Mapping[str, Window | None]
 
     def can_follow(self, earlier: "_Facts | None") -> bool:
@@ -173,7 +181,8 @@ class _Facts:
 def _find_facts(archive: OpenArchive, saved: Mapping[str, Mapping[str, Any]]) -> _Facts:
     store = archive.store
     extents = {name: store.extent(name) for name in archive.variables}
-    return _Facts(saved, store.variables, store.stations, archive.layers.entries, extents)
+    series = {name: tuple(store.list_series(name)) for name in archive.variables}
+    return _Facts(saved, store.variables, store.stations, archive.layers.entries, series, extents)
 
 
 def _only_grew(span: Window | None, earlier: Window | None) -> bool:

@@ -125,7 +125,8 @@ class _RecentReadings:
         """Return the readings of a later snapshot, reading only what commits changed."""
         if archive.snapshot == self.snapshot:
             return self
-        changed, window = read_changed(archive, self.snapshot, variable), _recent_window(archive, variable)
+        window = _recent_window(archive, variable)
+        changed = read_changed(archive, self.snapshot, variable, within=window)
         if changed is None or window.start_ns < self.window.start_ns:
             return self.read(archive, variable)
         kept, parts = window.holds(self.time_ns), []
@@ -148,7 +149,9 @@ class _Activity:
     """Rows, values and flags of all stations of a snapshot, from which their health follows."""
 
     def __init__(self, archive: OpenArchive) -> None:
-        senders = {item.station for name in archive.variables for item in archive.store.list_series(name).values()}
+        store = archive.store
+        sent = [name for name in archive.variables if store.extent(name) is not None]
+        senders = {item.station for name in sent for item in store.list_series(name).values()}
         self._stations = sorted({*archive.stations, *senders})
         self._row_of = {station: row for row, station in enumerate(self._stations)}
         count = len(self._stations)

@@ -42,6 +42,8 @@ def test_answers_stay_as_they_were(archive: OpenArchive, part: int) -> None:
         answer, expected = summarise(build_query(archive, entry).compute()), entry["answer"]
         # The last digits depend on the processor.
         assert float.fromhex(answer.pop("sum")) == pytest.approx(float.fromhex(expected["sum"]), rel=1e-9, abs=1e-9)
+        # Series were numbered then, also those of one a station, which are named now.
+        answer["sizes"] = {"series" if dim == "station" else dim: size for dim, size in answer["sizes"].items()}
         assert answer == {key: value for key, value in expected.items() if key != "sum"}, entry["document"]
 
 

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
+from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.result_dataset import ResultDataset, restore
-from hypergrid.core.result_names import by_role, find_names, index_series, index_stations, make_name
+from hypergrid.core.result_names import by_role, find_names, index_series, index_stations, make_name, value_of
+from hypergrid.formats.results import write
 from hypergrid.query import Query
 
 GRID = hg.grid(lon=(7.0, 7.02), lat=(45.0, 45.02), step=0.005)
@@ -35,7 +38,8 @@ OWN = [
     (readings, "air_temperature"),
     (lambda: readings(None), "value"),
     (lambda: readings("my gauge/3"), "my_gauge_3"),
-    # Taken by a coordinate of each result.
+    # Taken by a dimension and by a coordinate of each result.
+    (lambda: readings("station"), "station_value"),
     (lambda: readings("elevation", "m"), "elevation_value"),
     (lambda: readings().convert("valid_range", low=0.0, high=50.0).aggregate("mean", time="1h"), "air_temperature"),
     (lambda: readings().aggregate("sum", time="1h"), "sum_of_air_temperature"),
@@ -69,6 +73,7 @@ CHANGES: dict[str, Callable[[xr.Dataset], Any]] = {
     "averaged": lambda result: result.mean("time"),
     "pickled": lambda result: pickle.loads(pickle.dumps(result)),
     "copied": lambda result: result.copy(deep=True),
+    "masked": lambda result: result.where(result["lat"] > 45.005),
     "in a row": lambda result: xr.concat([result, result], "time"),
 }
 
@@ -128,6 +133,26 @@ def test_results_of_before_are_results(surface: xr.Dataset) -> None:
     assert isinstance(restore(before), ResultDataset)
     assert restore(before).identical(surface)
     assert hg.plot(before).axes[0].get_title(loc="left") == hg.plot(surface).axes[0].get_title(loc="left")
+
+
+@pytest.mark.parametrize("name", [None, "air_temperature", "station", "series"])
+def test_a_result_comes_back_from_its_file(name: str | None, tmp_path: Path) -> None:
+    result = readings(name).aggregate("mean", time="1h").compute()
+    write(result, tmp_path / "x.nc")
+    with xr.open_dataset(tmp_path / "x.nc", engine="h5netcdf") as opened:
+        again = restore(opened.load())
+        write(opened, tmp_path / "again.csv")
+    assert list(again.data_vars) == list(result.data_vars)
+    np.testing.assert_array_equal(value_of(again), value_of(result))
+    write(result, tmp_path / "x.csv")
+    assert (tmp_path / "again.csv").read_text().splitlines()[0] == (tmp_path / "x.csv").read_text().splitlines()[0]
+
+
+def test_a_result_whose_values_were_renamed_is_written(surface: xr.Dataset, tmp_path: Path) -> None:
+    write(surface.rename(air_temperature="t2m"), tmp_path / "x.csv")
+    assert (tmp_path / "x.csv").read_text().splitlines()[0].split(",")[:4] == ["time", "lat", "lon", "value"]
+    with pytest.raises(InvalidQuery, match="result of a query is needed.*got the variables a, b"):
+        write(xr.Dataset({"a": 1.0, "b": 2.0}), tmp_path / "y.csv")
 
 
 def test_anything_else_is_no_result() -> None:

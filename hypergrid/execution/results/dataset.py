@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -104,9 +104,9 @@ def to_dataset(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
     return link_variables(ResultDataset(data, coords, about))
 
 
-def name_quantity(surface: Perspective, coords: Container[str]) -> str:
-    """Return the name of a surface's values in results, unlike that of any coordinate."""
-    return make_name(make_value_name(surface).name, coords)
+def name_quantity(surface: Perspective, coords: Iterable[str]) -> str:
+    """Return the name of a surface's values in results, unlike that of any coordinate or dimension."""
+    return make_name(make_value_name(surface).name, {*coords, *list_dims(surface)})
 
 
 def list_arrays(part: Outcome | Cells) -> dict[str, NDArray[Any]]:

@@ -9,7 +9,7 @@ import numpy as np
 from hypergrid.core.errors import TooLarge
 from hypergrid.core.lazy_libraries import pd, xr
 from hypergrid.core.readings import Readings
-from hypergrid.core.result_names import by_role, drop_bounds
+from hypergrid.core.result_names import GRID_MAPPING, STANDARD_ERROR, by_role, drop_bounds, index_stations
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.perspective import Base
 from hypergrid.perspective.sources.archive_source import ArchiveSource
@@ -135,7 +135,8 @@ def _make_table(base: Base, axis: SeriesAxis, readings: Readings) -> pd.DataFram
 
 def make_rows(dataset: xr.Dataset) -> pd.DataFrame:
     """Return a result as long rows: time, place, value, count, without bounds."""
-    return drop_bounds(by_role(dataset)).to_dataframe().reset_index()
+    own = by_role(dataset).drop_vars([GRID_MAPPING, STANDARD_ERROR], errors="ignore")
+    return drop_bounds(index_stations(own)).to_dataframe().reset_index()
 
 
 def _is_constant(coordinate: xr.DataArray) -> bool:

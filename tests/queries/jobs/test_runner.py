@@ -153,7 +153,7 @@ def test_a_waiting_query_is_stopped_without_running(
     gate.open()
     wait_until(lambda: runner.job(first.id).state == "done")
     assert gate.runs == 1
-    assert runner.statistics().queued == 0
+    wait_until(lambda: runner.statistics().queued == 0)
 
 
 def test_cancelling_twice_or_after_the_end_changes_nothing(
