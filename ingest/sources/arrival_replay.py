@@ -102,13 +102,13 @@ class ArrivalReplay:
                 self._refused.append((file, str(error)))
         if not self._files:
             raise NotFound(f"nothing to replay: no file in {folder} has a line that a feed reads; check the patterns")
-        self.token = token([list(pair) for pair in hashes])
-        """Digest of the files, whose lines have the same order whenever they are the same."""
         number = np.repeat(np.arange(len(self._files)), [len(file.arrival_ns) for file in self._files])
         line = np.concatenate([np.arange(len(file.arrival_ns)) for file in self._files])
         arrival_ns = np.concatenate([file.arrival_ns for file in self._files])
         order = np.lexsort((line, number, arrival_ns))
         self._number, self._line, self._arrival_ns = number[order], line[order], arrival_ns[order]
+        self.token = token(hashes, self._number, self._line, self._arrival_ns)
+        """Digest of the files and of the order of their lines, which depends on the description too."""
 
     def __len__(self) -> int:
         return len(self._line)

@@ -278,8 +278,9 @@ class Receiver:
             if self._replay_token != replay.token:
                 if self._replay_token:
                     raise InvalidDeployment(
-                        f"the files of {self._what.watch} are others than those whose replay into {self._archive} "
-                        "began, so that their order is another one; replay them into a new archive"
+                        f"the files of {self._what.watch}, or when their lines arrived, are others than those whose "
+                        f"replay into {self._archive} began, so that their order is another one; "
+                        "replay them into a new archive"
                     )
                 self._replay_token, self._replayed = replay.token, 0
                 self._spool.append([self._state_record()])

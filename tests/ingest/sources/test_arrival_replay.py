@@ -1,5 +1,6 @@
 """Recorded files once more, in the order in which their lines arrived."""
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,6 +120,19 @@ def test_a_replay_that_was_stopped_goes_on(files: Path, tmp_path: Path, monkeypa
         file.write("2024-07-03T00:00,1.0,2024-07-03T00:01\n")
     with pytest.raises(InvalidDeployment, match="are others than those whose replay into .* began"):
         run(files, tmp_path / "parts")
+
+
+def test_a_replay_does_not_go_on_in_another_order(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrival_replay, "BATCH_LINES", 7)
+    run(files, tmp_path / "a", stopped=True)
+    if (table := files / "arrivals.csv").exists():
+        # All of A arrives a day later.
+        table.write_text(re.sub(r"(A,\d+),(\d+)", lambda row: f"{row[1]},{int(row[2]) + 86_400}", table.read_text()))
+    else:
+        described = files / "deployment.toml"
+        described.write_text(described.read_text().replace('column = "received"', 'column = "time"'))
+    with pytest.raises(InvalidDeployment, match="or when their lines arrived, are others"):
+        run(files, tmp_path / "a")
 
 
 def test_the_archive_is_that_of_an_ingest(files: Path, tmp_path: Path) -> None:
