@@ -50,7 +50,7 @@ class RemapReport:
     empty_series: tuple[str, ...] = ()
     """Series, as variable:station:feed:column, all of whose readings were withdrawn; they are listed no more."""
     rejects_withdrawn: int = 0
-    """Rejects of before that the current description reads, or does not see; they are listed no more."""
+    """Rejects of these files that only the old description gave; they are listed no more."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     snapshot: str | None = None
     """Committed snapshot; None if nothing changed."""
@@ -197,12 +197,13 @@ class ReadingDiff:
         return replace(offered, arrival_ns=np.full(len(offered), self.now_ns, np.int64)).sort_rows()
 
     def _find_stale_rejects(self, entries: Mapping[str, FileEntry]) -> list[Reject]:
-        """Return the rejects of the files that were read again which the current description does not give."""
+        """Return the rejects that only the old descriptions give of the files that were read again."""
         stock = self.new.stock
         read = {entries[entry.sha256].name for entry in stock.files(self.now_ns)
                 if entry.readings and entry.sha256 in entries}  # fmt: skip
-        still = set(stock.rejects())
-        return [reject for reject in self.archive.rejects() if reject.file in read and reject not in still]
+        # Others may be of streams, or of files that stay as they are and have the same name.
+        gone = {reject for parsed_as in self.old for reject in parsed_as.stock.rejects()} - set(stock.rejects())
+        return [reject for reject in self.archive.rejects() if reject.file in read and reject in gone]
 
     def _find_empty_series(self, writer: Writer, names: Sequence[str]) -> dict[str, list[Series]]:
         """Return the series, by variable, that only the old description gives and that have no values left."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hypergrid as hg
-from hypergrid.archive import Archive
+from hypergrid.archive import Archive, Reject
 from hypergrid.cli.main import main
 from hypergrid.core.errors import ArchiveConflict, NotFound
 from hypergrid.core.flags import MISSING
@@ -173,13 +173,19 @@ def test_stations_and_rejects_that_hold_no_more_are_not_listed(stations: Path, t
     folder = _ingested(stations, tmp_path, more=more.format("mast"))
     old = Archive.open(folder)
     assert [reject.column for reject in old.rejects()] == ["T", "time"]
+    # A stream of a file of this name had one, too.
+    streamed = Reject("A.csv", 999, "T", "n/v", "not a number")
+    with old.commit(batch="stream", message="", now_ns=NOW_NS + 1) as writer:
+        writer.rejects([streamed])
+    old = old.latest()
     new = _deployment(tmp_path, more='nodata = ["n/v"]\n')
     report = remap(folder, deployment=new, now_ns=LATER_NS)
     now = old.latest()
     # The station that both files were taken for is gone, and so is the cell that is missing now.
     assert set(old.stations) == {"A", "B", "mast"}
     assert set(now.stations) == {"A", "B"}
-    assert (report.rejects_withdrawn, [reject.column for reject in now.rejects()]) == (1, ["time"])
+    assert (report.rejects_withdrawn, [reject.column for reject in now.rejects()]) == (1, ["time", "T"])
+    assert now.rejects()[-1] == streamed
     listed = {now.series("air_temperature")[number].station for number in now.list_series("air_temperature")}
     assert listed == {"A", "B"}
     # Nor have latest values, health and exports any of it.
@@ -192,7 +198,7 @@ def test_stations_and_rejects_that_hold_no_more_are_not_listed(stations: Path, t
     # What was believed before can be read with all that it had.
     then = now.as_of(LATER_NS - 1)
     assert set(then.stations) == {"A", "B", "mast"}
-    assert len(then.rejects()) == 2
+    assert len(then.rejects()) == 3
     assert len(then.list_series("air_temperature")) == len(then.series("air_temperature"))
     # Back again, the series are listed again: they have values.
     remap(folder, deployment=tmp_path / "old.toml", now_ns=LATER_NS + 1)
@@ -200,7 +206,7 @@ def test_stations_and_rejects_that_hold_no_more_are_not_listed(stations: Path, t
     assert set(back.stations) == {"A", "B", "mast"}
     listed = {back.series("air_temperature")[number].station for number in back.list_series("air_temperature")}
     assert listed == {"mast"}
-    assert len(back.rejects()) == 2
+    assert len(back.rejects()) == 3
     assert list(back.check(deep=True)) == []
 
 
