@@ -48,8 +48,10 @@ _THOUSANDS: Final = re.compile(r"^\s*[+-]?\d{1,3}(,\d{3})+\s*$")
 _DECIMAL_POINT: Final = re.compile(r"^\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*$")
 _DAY: Final = re.compile(r"^\s*(\d{1,4}[-./]){2}\d{1,4}\s*$")
 _CLOCK_TEXT: Final = re.compile(r"^\s*\d{1,2}[:.h]\d{2}([:.]\d{2})?\s*$")
-_NO_NAME: Final = re.compile(r"[\W\d_]*\d[\W\d_]*([eE][+-]?\d+)?|(?i:[+-]?(nan|inf(inity)?))")
+_NO_NAME: Final = re.compile(r"(?=[\W_]*\d)[\W\d_]+(?:[eE][+-]?\d+)?|(?i:[+-]?(nan|inf(inity)?))")
 """A text of digits and signs without a letter, and what else is a number."""
+_LONGEST_NAME: Final = 500
+"""Characters of a column name; longer cells are text."""
 _NAMES: Final = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", BLANKS: "blanks"}
 
 
@@ -262,7 +264,7 @@ def _header_by_content(usable: Sequence[TextLine], options: ReadOptions) -> _Hea
     for delimiter in (form.delimiter,) if form.delimiter else DELIMITERS:
         for line_index, line in enumerate(usable[:HEADER_WITHIN]):
             names = tuple(cell.strip() for cell in _split(line.text, delimiter))
-            if len(names) < 2 or any(_NO_NAME.fullmatch(name) for name in names):
+            if len(names) < 2 or any(len(name) > _LONGEST_NAME or _NO_NAME.fullmatch(name) for name in names):
                 continue
             below = [_split(row.text, delimiter) for row in usable[line_index + 1 : line_index + 100]]
             rows = [row for row in below if len(row) == len(names)]

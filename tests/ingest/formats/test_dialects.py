@@ -2,6 +2,7 @@
 
 import csv
 import io
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -12,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.formats import FORMATS, Layout, Parsed, ReadOptions, recognise
-from ingest.formats.base import BLANKS, TextForm
+from ingest.formats.base import BLANKS, TextForm, Unreadable
+from ingest.formats.csv_sniffer import read_head
 
 FORMAT = FORMATS["csv"]
 EPOCHS = {"epoch_s": 1, "epoch_ms": 1000}
@@ -298,3 +300,13 @@ def test_long_rows_have_units_and_flags() -> None:
         (6, "unknown flag"),
         (7, "no variable"),
     ]
+
+
+def test_long_cells_of_unknown_text_are_refused_at_once() -> None:
+    text = "<a>\n" + "45.123 7.234 " * 600 + "</posList>\n"
+    begun = time.process_time()
+    for content in (text, text.replace("<", ",<")):
+        with pytest.raises(Unreadable, match="no header"):
+            read_head(content.encode(), ReadOptions(()))
+    # Of 8 KB in a cell; 20 s if digits are tried in each of their places.
+    assert time.process_time() - begun < 2.0
