@@ -252,6 +252,8 @@ def _ingest_new(
     backs = (ClockBack(chunk.repeated, chunk.repeated_ns) for chunk in staged if chunk.repeated)
     if (back := reduce(merge_clock_backs, backs, None)) is not None:
         run.warn(back.describe())
+    for text in stock.arrival_warnings(run.now_ns):
+        run.warn(text)
     for suspicion in totals.suspicions:
         run.warn(suspicion.describe())
     if totals.instants_ahead:

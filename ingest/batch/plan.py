@@ -137,6 +137,10 @@ def make_plan(
 
 def _check_columns(feed: Feed, layouts: list[Layout]) -> None:
     headers = {name for layout in layouts for name in layout.header}
+    arrival_column = feed.options.text.arrival_column
+    if layouts and arrival_column and arrival_column not in headers:
+        unknown = NotFound.among("column", arrival_column, headers)
+        raise InvalidDeployment(f"feed {feed.name!r} has an arrival_column that no file of it has: {unknown}")
     if any(layout.long for layout in layouts):
         # Columns of long rows are known only after parsing.
         return
@@ -160,6 +164,13 @@ def layout_warnings(plan: IngestPlan, deployment: Deployment) -> list[str]:
             lacking = [name for name, layout in layouts.items() if not layout.long and column.name not in layout.header]
             if lacking:
                 warnings.append(f"column {column.name!r} is missing in {list_names(lacking)}")
+        if arrival_column := feed.options.text.arrival_column:
+            lacking = [name for name, layout in layouts.items() if arrival_column not in layout.header]
+            if lacking:
+                warnings.append(
+                    f"column {arrival_column!r} of arrivals is missing in {list_names(lacking)}, "
+                    "whose rows arrive as they are ingested"
+                )
         silent = any(set(layout.columns) - set(layout.metadata.columns) for layout in layouts.values())
         if deployment.declared and not feed.columns and silent:
             warnings.append(f"feed {feed.name!r} declares no columns: all were taken, with unknown units")

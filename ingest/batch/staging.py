@@ -34,6 +34,9 @@ SUMMARY: Final = pa.schema(
         ("cells", pa.int64()),
         ("repeated", pa.int64()),
         ("repeated_ns", pa.int64()),
+        ("no_arrivals", pa.int64()),
+        ("early_arrivals", pa.int64()),
+        ("last_arrival_ns", pa.int64()),
         ("first_ns", pa.int64()),
         ("last_ns", pa.int64()),
         ("stations", pa.list_(pa.string())),
@@ -68,6 +71,12 @@ class StagedChunk:
     """Number of readings with a time twice where clocks went back an hour."""
     repeated_ns: int = 0
     """First such time, by the clock [ns since 1970]; 0 without any."""
+    no_arrivals: int = 0
+    """Number of rows whose arrival, which a column holds, is unreadable."""
+    early_arrivals: int = 0
+    """Number of rows that arrived before their time stamp."""
+    last_arrival_ns: int = 0
+    """Last arrival in a column [ns since 1970 UTC]; 0 without any."""
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "StagedChunk":
@@ -87,6 +96,8 @@ def stage(chunk: Chunk, folder: Path) -> StagedChunk:
     first, last = (int(parsed.time_ns.min()), int(parsed.time_ns.max())) if len(parsed.code) else (0, 0)
     stations, present = _present_columns(parsed)
     back = find_clock_back(parsed, chunk.layout)
+    arrival_ns = np.empty(0, np.int64) if parsed.arrival_ns is None else parsed.arrival_ns
+    known = arrival_ns > 0
     return StagedChunk(
         number=chunk.number,
         lines=parsed.lines,
@@ -100,6 +111,9 @@ def stage(chunk: Chunk, folder: Path) -> StagedChunk:
         unmapped=parsed.unmapped,
         repeated=back.readings if back else 0,
         repeated_ns=back.at_ns if back else 0,
+        no_arrivals=int(np.count_nonzero(~known)),
+        early_arrivals=int(np.count_nonzero(arrival_ns[known] < parsed.time_ns[known])) if len(known) else 0,
+        last_arrival_ns=int(arrival_ns.max(initial=0)),
     )
 
 

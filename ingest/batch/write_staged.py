@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hypergrid.archive import Conservation, FileEntry, Reject, Writer
 from hypergrid.core.readings import Readings, Series, Station
-from hypergrid.core.times import SECOND_NS, Window
+from hypergrid.core.times import SECOND_NS, Window, format_instant
 from ingest.batch.plan import IngestPlan, column_of
 from ingest.batch.staging import Span, StagedChunk, staged_rejects, staged_rows, windows
 from ingest.deployment.arrival_table import Arrivals
@@ -90,6 +90,34 @@ class StagedBatch:
             ]
             before[chunk.file] += staged.lines
         return all_rejects
+
+    def arrival_warnings(self, now_ns: int) -> list[str]:
+        """Return warnings about the arrivals in columns, by feed."""
+        warnings = []
+        for feed in self.deployment.feeds:
+            column = feed.options.text.arrival_column
+            pairs = zip(self.plan.chunks, self.staged, strict=True)
+            own = [staged for chunk, staged in pairs if self.plan.files[chunk.file].feed == feed.name]
+            if not column or not own:
+                continue
+            what = f"of {sum(staged.rows for staged in own):,} rows of feed {feed.name!r}"
+            # What the column lacks may be in the table of arrivals.
+            if (missing := sum(staged.no_arrivals for staged in own)) and feed.arrivals is None:
+                warnings.append(
+                    f"{missing:,} {what} have no arrival in column {column!r} that can be read, and arrive as they are "
+                    "ingested; check arrival_format"
+                )
+            if early := sum(staged.early_arrivals for staged in own):
+                warnings.append(
+                    f"{early:,} {what} arrived before they were measured, says column {column!r}; "
+                    "check arrival_column and time zone"
+                )
+            if (last_ns := max(staged.last_arrival_ns for staged in own)) > now_ns:
+                warnings.append(
+                    f"rows of feed {feed.name!r} arrive in the future, says column {column!r} (to "
+                    f"{format_instant(last_ns)}); check arrival_column and arrival_format"
+                )
+        return warnings
 
     def rows_in(self) -> dict[int, tuple[int, int]]:
         """Return rows (including rejected ones) and columns of each readable file, by file index."""

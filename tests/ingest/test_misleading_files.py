@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import re
 import zipfile
 from pathlib import Path
 
@@ -128,3 +129,24 @@ def test_a_station_that_begins_with_text_keeps_its_later_values(raw: Path) -> No
     archive = ingest_folder(raw.parent, deployment)
     assert set(archive.stations) == {"A", "B"}
     assert len(archive.rejects()) == 3
+
+
+@pytest.mark.parametrize(
+    ("arrival", "feed", "warned"),
+    [
+        ("2007-10-01T09:00Z", 'arrival_format = "%d.%m.%Y %H:%M"', "3 of 3 rows of feed 'f' have no arrival in column"),
+        ("", "", "3 of 3 rows of feed 'f' have no arrival in column 'came' that can be read"),
+        ("2006-10-01T09:00Z", "", "3 of 3 rows of feed 'f' arrived before they were measured"),
+        ("2099-10-01T09:00Z", "", "arrive in the future, says column 'came' .to 2099-10-01T09:00Z."),
+    ],
+)
+def test_arrivals_that_cannot_be_right_are_in_the_report(raw: Path, arrival: str, feed: str, warned: str) -> None:
+    (raw / "a.csv").write_text("time,t,came\n" + "".join(f"2007-10-01T0{at}:00Z,{at},{arrival}\n" for at in range(3)))
+    feed = f'arrival_column = "came"\n{feed}'
+    deployment = write_deployment(raw.parent, 't = {variable = "air_temperature", unit = "degC"}', feed=feed)
+    report = ingest([raw], raw.parent / "archive", deployment=deployment, engine="inprocess", now_ns=NOW_NS)
+    (text,) = [text for text in report.warnings if "arriv" in text]
+    assert re.search(warned, text)
+    (raw / "b.csv").write_text("time,t\n2007-10-01T00:00Z,1\n")
+    with pytest.raises(InvalidDeployment, match="feed 'f' has an arrival_column that no file of it has: .*'came'"):
+        ingest([raw / "b.csv"], raw.parent / "archive", deployment=deployment, engine="inprocess", now_ns=NOW_NS)
