@@ -117,10 +117,11 @@ class Writer:
         """Add stations, or extend the history of existing ones.
 
         A position with a new first instant is added; one with an existing first instant corrects it. Unknown values
-        (NaN, or a name that only repeats the id) replace nothing.
+        (NaN, or a name that only repeats the id) replace nothing. Withdrawn stations are listed again.
         """
-        stored = self._root.stations
-        extended = extend_stations(stored, stations)
+        declared, stored = tuple(stations), self._root.stations
+        extended = extend_stations(stored, declared)
+        self._list_again({station.id for station in declared})
         if extended != stored:
             self._root.stations = extended
             self.changed = True
@@ -417,7 +418,7 @@ class Writer:
         }
         ghosts = {item.station for gone in series.values() for item in gone} - alive - set(kept)
         self._withdrawn = withdrawn.add(since_ns, series={}, stations=ghosts, rejects=())
-        self.changed |= self._withdrawn != self._root.withdrawn
+        self._list_again(kept)
 
     def rejects(self, rejects: Iterable[Reject]) -> None:
         self._rejects += self._count(self._root.add_rejects(list(rejects)))
@@ -458,6 +459,10 @@ class Writer:
         if self._flags:
             more["flags"] = self._flags
         return {"batch": self.batch, "slices": touched, "counts": counts, **more}
+
+    def _list_again(self, stations: Collection[str]) -> None:
+        self._withdrawn = self._withdrawn.restore_stations(stations)
+        self.changed |= self._withdrawn != self._root.withdrawn
 
     def _count(self, added: int) -> int:
         self.changed |= added > 0

@@ -1,7 +1,7 @@
 """What a remapping withdrew: series, stations and rejects that stay in the store, and are not listed any more."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +16,7 @@ Key = TypeVar("Key", int, str)
 class Withdrawn:
     """Withdrawn series, stations and rejects, the first two with the instant from which they are [ns since 1970 UTC].
 
-    A series that gets a value again is listed again, and so is its station.
+    A series that gets a value again is listed again, and so is its station, or one that is declared again.
     """
 
     series: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
@@ -71,9 +71,12 @@ class Withdrawn:
         own = self.series.get(variable, {})
         valued = set(numbers.tolist())
         kept = {number: since for number, since in own.items() if number not in valued}
-        others = {name: since for name, since in self.stations.items() if name not in stations}
         by_variable = {**self.series, variable: kept} if own else self.series
-        return Withdrawn(by_variable, others, self.rejects)
+        return replace(self.restore_stations(stations), series=by_variable)
+
+    def restore_stations(self, stations: Collection[str]) -> "Withdrawn":
+        """Return what is withdrawn after these stations were declared or got values."""
+        return replace(self, stations={name: since for name, since in self.stations.items() if name not in stations})
 
 
 def _hidden(since: Mapping[Key, int], as_of_ns: int | None) -> list[Key]:

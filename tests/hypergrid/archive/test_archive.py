@@ -229,6 +229,26 @@ def test_a_station_has_a_history(archive: Archive) -> None:
     assert archive.latest().stations["1"].position == corrected
 
 
+def test_a_withdrawn_station_is_listed_again_once_it_is_declared(archive: Archive, readings: Build) -> None:
+    given = readings([("1", "2007-10-01T00:00", 1.0), ("2", "2007-10-01T00:00", 1.0)])
+    stations = [Station(name, name, (Position(None, 7.1, 45.1, 2.0),)) for name in "12"]
+    with archive.commit(batch="1", message="", now_ns=1) as writer:
+        writer.stations(stations)
+        writer.readings(given)
+    missing = readings([("1", "2007-10-01T00:00", None), ("2", "2007-10-01T00:00", None)])
+    with archive.commit(batch="2", message="", now_ns=2) as writer:
+        writer.readings(missing)
+        writer.withdraw({AIR: given.series}, (), since_ns=2, kept=())
+    assert set(archive.latest().stations) == set()
+    with archive.commit(batch="3", message="", now_ns=3) as writer:
+        writer.stations(stations[:1])
+    assert set(archive.latest().stations) == {"1"}
+    with archive.commit(batch="4", message="", now_ns=4) as writer:
+        writer.withdraw({}, (), since_ns=4, kept={"2"})
+    assert set(archive.latest().stations) == {"1", "2"}
+    assert not archive.latest().list_series(AIR)
+
+
 def test_what_is_known_of_a_station_is_never_forgotten(archive: Archive) -> None:
     nan = math.nan
     moved_ns = parse_instant("2007-10-05")
