@@ -159,7 +159,7 @@ class Receiver:
         self._mqtt: MqttSource | None = None
         self._full = self._waits = False
         self._archive, self._what = archive, what
-        self._replayed, self._replay_token = 0, ""
+        self._replayed, self._replay_lines, self._replay_token = 0, 0, ""
         recent = self._restore_state()
         if what.watch is not None and not what.by_arrival:
             self._folder = WatchedFolder(what.watch, what.deployment, self._files, notify=notify, exclude=archive)
@@ -183,7 +183,7 @@ class Receiver:
         filters = self._mqtt.filters if self._mqtt is not None else self._filters
         state: dict[str, Any] = {"files": self._files.state(), "filters": filters}
         if self._replay_token:
-            state["replay"] = {"token": self._replay_token, "lines": self._replayed}
+            state["replay"] = {"token": self._replay_token, "lines": self._replayed, "of": self._replay_lines}
         return json.dumps(state).encode()
 
     def _restore_state(self) -> Iterator[tuple[int, str, bytes]]:
@@ -216,7 +216,8 @@ class Receiver:
                     self._filters = tuple(state["filters"])
                     replay = state.get("replay", {})
                     self._replay_token, self._replayed = replay.get("token", ""), replay.get("lines", 0)
-                elif self._what.by_arrival:
+                    self._replay_lines = replay.get("of", 0)
+                elif self._what.by_arrival or self._replayed < self._replay_lines:
                     self._replayed += count_lines(record)
                 else:
                     self._files.replay(record)
@@ -242,6 +243,11 @@ class Receiver:
         if self._what.by_arrival:
             self._run_replay()
             return
+        if self._folder is not None and self._replayed < self._replay_lines:
+            raise InvalidDeployment(
+                f"{self._archive} has {self._replayed:,} of {self._replay_lines:,} lines of a replay, which --watch "
+                "would read again; end it with --by-arrival first, or follow the folder into a new archive"
+            )
         if self._mqtt is not None:
             self._mqtt.start()
         try:
@@ -282,7 +288,7 @@ class Receiver:
                         f"replay into {self._archive} began, so that their order is another one; "
                         "replay them into a new archive"
                     )
-                self._replay_token, self._replayed = replay.token, 0
+                self._replay_token, self._replayed, self._replay_lines = replay.token, 0, len(replay)
                 self._spool.append([self._state_record()])
             self._notify(replay.describe(self._replayed))
             for records, lines in replay.batches(self._replayed):

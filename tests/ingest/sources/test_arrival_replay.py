@@ -74,12 +74,12 @@ def records(archive: Path) -> Iterator[SpoolRecord]:
         yield from SpoolRecord.from_batch(batch)
 
 
-def run(files: Path, archive: Path, *, stopped: bool = False) -> str:
+def run(files: Path, archive: Path, *, stopped: bool = False, by_arrival: bool = True) -> str:
     """Be a receiver that replays the files, and return what it says; one that is stopped appends one batch."""
     stopping = threading.Event()
     if stopped:
         stopping.set()
-    what = resolve_sources(load(files / "deployment.toml"), watch=files, mqtt=None, by_arrival=True)
+    what = resolve_sources(load(files / "deployment.toml"), watch=files, mqtt=None, by_arrival=by_arrival)
     said: list[str] = []
     receiver = Receiver(archive, what, notify=said.append, environment={}, stopping=stopping)
     try:
@@ -133,6 +133,16 @@ def test_a_replay_does_not_go_on_in_another_order(files: Path, tmp_path: Path, m
         described.write_text(described.read_text().replace('column = "received"', 'column = "time"'))
     with pytest.raises(InvalidDeployment, match="or when their lines arrived, are others"):
         run(files, tmp_path / "a")
+
+
+def test_a_folder_is_not_followed_amid_its_replay(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrival_replay, "BATCH_LINES", 7)
+    for _ in range(2):
+        run(files, tmp_path / "a", stopped=True)
+    for _ in range(2):
+        with pytest.raises(InvalidDeployment, match="has 14 of 82 lines of a replay, .* end it with --by-arrival"):
+            run(files, tmp_path / "a", by_arrival=False)
+    assert run(files, tmp_path / "a").startswith("68 of 82 lines")
 
 
 def test_the_archive_is_that_of_an_ingest(files: Path, tmp_path: Path) -> None:
