@@ -170,8 +170,8 @@ def ingest(
                 "zone); their readings stay as they are: ingest the files into a new archive to read them this way"
             )
         if not plan.files:
-            _publish(archive, described, now_ns)
-            return _report(run, discovery, {}, StagedBatch(plan, described, (), run.folder, {}, {}), _Outcome())
+            outcome = _Outcome(snapshot=_publish(archive, described, now_ns))
+            return _report(run, discovery, {}, StagedBatch(plan, described, (), run.folder, {}, {}), outcome)
         described = with_file_metadata(described, plan, variables=archive.variables, stations=archive.stations)
         return _ingest_new(run, plan, discovery, described, archive, choose_engine(engine, plan))
 
@@ -264,14 +264,20 @@ def _ingest_new(
     return _report(run, discovery, archive.stations, stock, _Outcome(engine, totals, rejects, snapshot))
 
 
-def _publish(archive: Archive, deployment: Deployment, now_ns: int) -> None:
-    """Commit the publication of a deployment if it is another one: it concerns the readings that are there already."""
-    publication = deployment.publication
-    if publication is None or publication == archive.publication:
-        return
+def _publish(archive: Archive, deployment: Deployment, now_ns: int) -> str | None:
+    """Commit the publication of a deployment if it is another one: it concerns the readings that are there already.
+
+    The snapshot is returned, and the description kept beside, as with readings.
+    """
+    publication, path = deployment.publication, deployment.path
+    if publication is None or path is None or publication == archive.publication:
+        return None
+    kept = {keep_description(each, archive.path): each.name for each in (path, *deployment.tables)}
     batch = f"publication {token(publication.attributes(), archive.snapshot)}"
     with archive.commit(batch=batch, message="publication", now_ns=now_ns) as writer:
         writer.publication(publication)
+        writer.described_by(kept)
+    return writer.snapshot
 
 
 def _keep_raw(files: Sequence[SourceFile], raw: Path) -> None:

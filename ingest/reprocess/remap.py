@@ -78,7 +78,8 @@ def remap(
 
     stages = Stages(time.perf_counter, progress)
     kept = kept_descriptions(archive)
-    described = load(deployment) if deployment is not None else _latest(archive, kept)
+    # What the archive states may be newer than the description that it keeps.
+    described = load(deployment) if deployment is not None else replace(_latest(archive, kept), publication=None)
     with locked_archive(archive.path, described, now_ns=now_ns, on_wait=lambda: warn(WAITING)) as opened:
         scratch = Path(tempfile.mkdtemp(prefix="remap-", dir=archive.path / STAGING))
         try:

@@ -11,7 +11,7 @@ from hypergrid.core.publication import Publication
 from hypergrid.formats.readings.export import export_readings
 from ingest.deployment.deployment_file import from_mapping, load
 from ingest.job import ingest
-from ingest.reprocess.remap import remap
+from ingest.reprocess.remap import kept_descriptions, remap
 
 DAY_NS = 86_400 * 10**9
 STATED = {
@@ -94,14 +94,28 @@ def test_another_statement_needs_no_new_reading(folder: Path, tmp_path: Path) ->
     ingest([folder], path, engine="inprocess", now_ns=2 * DAY_NS)
     assert hg.open(path).snapshot == first.snapshot, "a description without statements changes none"
     describe(folder, {"institution": "Another"})
-    ingest([folder], path, engine="inprocess", now_ns=3 * DAY_NS)
+    report = ingest([folder], path, engine="inprocess", now_ns=3 * DAY_NS)
     assert hg.open(path).store.publication == Publication(institution="Another")
+    assert report.snapshot == hg.open(path).snapshot
     assert hg.open(path, snapshot=first.snapshot).store.publication == Publication(**STATED)
     ingest([folder], path, engine="inprocess", now_ns=4 * DAY_NS)
     assert len(hg.open(path).snapshots) == len(first.snapshots) + 1
     describe(folder, STATED)
     remap(path, deployment=folder / "deployment.toml", now_ns=5 * DAY_NS)
     assert hg.open(path).store.publication == Publication(**STATED)
+
+
+def test_reading_files_again_takes_no_statement_back(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "archive"
+    ingest([folder], path, engine="inprocess", now_ns=DAY_NS)
+    for day, licence in ((2, "Restricted: ask first"), (4, STATED["license"])):
+        describe(folder, {"license": licence})
+        ingest([folder], path, engine="inprocess", now_ns=day * DAY_NS)
+        remap(path, now_ns=(day + 1) * DAY_NS)
+        assert hg.open(path).store.publication == Publication(license=licence)
+    assert [each.publication for each in kept_descriptions(hg.open(path).store).values()] == [
+        Publication(**STATED), Publication(license="Restricted: ask first"), Publication(license=STATED["license"])
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
