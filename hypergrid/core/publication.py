@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Final
 
@@ -92,17 +92,17 @@ NAMES: Final = tuple(field.name for field in fields(Publication))
 """Names of the statements."""
 
 
-def join_attributes(publications: Mapping[str, Publication]) -> dict[str, str]:
+def join_attributes(publications: Sequence[Publication]) -> dict[str, str]:
     """Return the global attributes of a file from several archives: differing statements of one name in sequence.
 
     Parameters
     ----------
     publications
-        The statements by archive.
+        The statements of each archive; their names may be equal.
     """
     made: dict[str, str] = {}
     for name in NAMES:
-        texts = dict.fromkeys(getattr(each, name) for each in publications.values())
+        texts = dict.fromkeys(getattr(each, name) for each in publications)
         if joined := "; ".join(filter(None, texts)):
             made[name] = joined
     return made

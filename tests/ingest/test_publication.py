@@ -97,6 +97,12 @@ def test_another_statement_needs_no_new_reading(folder: Path, tmp_path: Path) ->
     report = ingest([folder], path, engine="inprocess", now_ns=3 * DAY_NS)
     assert hg.open(path).store.publication == Publication(institution="Another")
     assert report.snapshot == hg.open(path).snapshot
+    # Two archives of one name: neither loses what it states.
+    then, now = (item["air_temperature"].aggregate("mean", time="1h") for item in (first, hg.open(path)))
+    assert now.merge("difference", then).compute().attrs["institution"] in (
+        f"{STATED['institution']}; Another",
+        f"Another; {STATED['institution']}",
+    )
     assert hg.open(path, snapshot=first.snapshot).store.publication == Publication(**STATED)
     ingest([folder], path, engine="inprocess", now_ns=4 * DAY_NS)
     assert len(hg.open(path).snapshots) == len(first.snapshots) + 1

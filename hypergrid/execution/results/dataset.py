@@ -407,7 +407,7 @@ def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
             attributes["hypergrid_snapshot_time"] = ", ".join(instants)
         # The name, not the path: a copy elsewhere, or on another machine, gives the same attribute.
         attributes["hypergrid_archive"] = ", ".join(sorted(archives))
-        attributes |= join_attributes({archive.name: archive.publication for archive in read.values()})
+        attributes |= join_attributes([archive.publication for _, archive in sorted(read.items())])
     placings = [
         (item.source.stations, place_stations(item.source.stations, item.operator))
         for item in surface.list_chain()
