@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from hypergrid.core.encoded_arrays import decode
 from hypergrid.core.errors import Cancelled, HyperGridError, NotFound
-from hypergrid.interpolation import CrossValidation, Variogram
+from hypergrid.interpolation import CrossValidation
+from hypergrid.interpolation.validation.cross_validate import write_parameters
 from hypergrid.interpolation.validation.transfer import read_validation
 from hypergrid.perspective.spec.fluent import Fluent
 from hypergrid.perspective.spec.names import MethodName, RefinementOrder
@@ -396,10 +397,7 @@ class AsyncRemoteQuery(Fluent):
         HyperGridError
             As for `hypergrid.cross_validate`, or the server refuses it.
         """
-        written = {
-            name: value.to_json() if isinstance(value, Variogram) else value
-            for name, value in (parameters or {}).items()
-        }
+        written = write_parameters(parameters or {})
         document = {"query": self.to_json(), "method": method, "by": by, "parameters": written, "model": model}
         return read_validation((await self.client.send("POST", "queries/cross-validation", json=document)).json())
 

@@ -20,11 +20,12 @@ from hypergrid.core.lazy_libraries import pd, xr
 from hypergrid.core.parameters import bind
 from hypergrid.interpolation.methods.automatic import AUTO
 from hypergrid.interpolation.methods.detrended import keeps_variance
+from hypergrid.interpolation.methods.fitted_variogram import VariogramRequest
 from hypergrid.interpolation.methods.registry import METHODS
 from hypergrid.interpolation.points import Floats, Samples, Stations, Targets, group_masks
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.system import invert
-from hypergrid.interpolation.solvers.trend import trend_of
+from hypergrid.interpolation.solvers.trend import Trend, trend_of
 from hypergrid.interpolation.variograms.variogram import Variogram
 
 Z95 = 1.959963984540054
@@ -356,10 +357,13 @@ class CrossValidation:
         return xr.Dataset(data, coords, {"method": self.method, "left_out_by": self.by})
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to JSON: the score, by station and by band."""
+        """Convert to JSON: the score, by station and by band; parameters as a query accepts them."""
+        # Parsing adds others, such as the one neighbour of the nearest station.
+        accepted = {parameter.name for parameter in METHODS[self.method].parameters}
+        own = [{name: value for name, value in given.items() if name in accepted} for given in self.given]
         return {
             "method": self.method,
-            "parameters": [_to_plain(given) for given in self.given],
+            "parameters": [write_parameters(given) for given in own],
             "by": self.by,
             "in_closed_form": self.in_closed_form,
             "unit": self.samples.unit,
@@ -490,9 +494,10 @@ def _leave_out(method: str, given: Mapping[str, Any], samples: Samples, parts: N
     return left(method, given, samples.stations, samples.values, parts)
 
 
-def _to_plain(given: Mapping[str, Any]) -> dict[str, Any]:
+def write_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert a method's parameters, parsed or not, to the JSON form of a query, without those not given."""
     return {
-        name: value.to_json() if isinstance(value, Variogram) else value
+        name: value.to_json() if isinstance(value, Variogram | VariogramRequest | Trend) else value
         for name, value in given.items()
         if value is not None
     }

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.encoded_arrays import decode, encode
+from hypergrid.core.parameters import bind
+from hypergrid.interpolation.methods.registry import METHODS
 from hypergrid.interpolation.points import Samples
 from hypergrid.interpolation.validation.cross_validate import CrossValidation, assemble_validation
-from hypergrid.interpolation.variograms.variogram import parse_variogram
 
 _DTYPE: Final = "<f8"
 
@@ -49,7 +50,7 @@ def read_validation(document: Mapping[str, Any]) -> CrossValidation:
         samples,
         (arrays["estimate"], arrays.get("variance")),
         method=document["method"],
-        given=tuple(map(_read_parameters, document["parameters"])),
+        given=tuple(_read_parameters(document, parameters) for parameters in document["parameters"]),
         by=document["by"],
         in_closed_form=document["in_closed_form"],
     )
@@ -57,9 +58,10 @@ def read_validation(document: Mapping[str, Any]) -> CrossValidation:
     return replace(validation, not_used=tuple(document["not_used"]))
 
 
-def _read_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Read parameters as `CrossValidation.to_json` writes them: variograms are the only ones that are objects."""
-    return {name: parse_variogram(value) if isinstance(value, Mapping) else value for name, value in parameters.items()}
+def _read_parameters(document: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Read parameters as `CrossValidation.to_json` writes them: as those of a query."""
+    method = METHODS[document["method"]]
+    return method.parse(bind(method.name, method.parameters, parameters, variable_unit=document["unit"]))
 
 
 def _write_array(array: NDArray[np.float64]) -> dict[str, Any]:
