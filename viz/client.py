@@ -52,6 +52,9 @@ Progress = Callable[[float], None]
 _SHORTEST_S: Final = 0.02
 _LONGEST_S: Final = 1.0
 """Bounds of the polling interval for a running query [s], which grows by half each time."""
+# Such an answer comes when all is computed: a server allows 120 s, and more time passes while others have their turns.
+_VALIDATION: Final = httpx.Timeout(60.0, read=600.0)
+"""Timeout of a cross-validation [s]."""
 _ENDED: Final = ("done", "failed", "cancelled")
 
 
@@ -399,7 +402,8 @@ class AsyncRemoteQuery(Fluent):
         """
         written = write_parameters(parameters or {})
         document = {"query": self.to_json(), "method": method, "by": by, "parameters": written, "model": model}
-        return read_validation((await self.client.send("POST", "queries/cross-validation", json=document)).json())
+        answer = await self.client.send("POST", "queries/cross-validation", json=document, timeout=_VALIDATION)
+        return read_validation(answer.json())
 
     async def _wait_for_end(self, job: Document, progress: Progress | None, timeout_s: float | None) -> Document:
         started_s, pause_s, last_fraction = time.monotonic(), _SHORTEST_S, -1.0

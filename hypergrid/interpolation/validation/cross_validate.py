@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.html import escape, format_table, join_parts
 from hypergrid.core.lazy_libraries import pd, xr
+from hypergrid.core.pacing import give_way
 from hypergrid.core.parameters import bind
 from hypergrid.interpolation.methods.automatic import AUTO
 from hypergrid.interpolation.methods.detrended import keeps_variance
@@ -200,6 +201,7 @@ def leave_out(
     known = row.has_variance and keeps_variance(trend_of(given))
     variance = np.full(values.shape, np.nan) if known else None
     for part in np.unique(parts):
+        give_way()
         out, kept = np.flatnonzero(parts == part), np.flatnonzero(parts != part)
         field = row.prepare(stations.take_stations(kept), values[:, kept], given)
         taken = stations.take_stations(out)
@@ -241,6 +243,7 @@ def leave_out_in_closed_form(
     matrix, drift = field.system.matrix(), field.system.drift
     columns, functions = drift.columns(stations), np.arange(stations.count, field.system.size)
     for mask, slices in group_masks(np.isfinite(values)):
+        give_way()
         present = np.flatnonzero(mask)
         inner = parts[present]
         known = _mask_left_over(inner, columns[present], field)
@@ -444,6 +447,7 @@ def cross_validate(
         variance = np.full(used.values.shape, np.nan) if row.has_variance else None
         given = ()
         for block in np.unique(blocks):
+            give_way()
             held = blocks == block
             given = (*given, parsed(fit(samples.values[~held])))
             inside = replace(used, values=used.values[held])

@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 
 import hypergrid as hg
 from hypergrid.core.errors import Cancelled, InvalidQuery, NotFound
+from hypergrid.core.pacing import pace_work
 from hypergrid.interpolation import CrossValidation
 from queries.jobs import runner as runner_module
 from queries.jobs.admission import Limits
@@ -22,6 +23,7 @@ from queries.snapshots.catalogue import Catalogue
 from queries.web.app import create_app
 from queries.web.auth.access import Access, CallerLimits, Rules
 from queries.web.auth.keys import KeyStore
+from queries.web.routes import validation
 from tests.serving import serving
 from viz import connection as connection_module
 from viz.client import AsyncClient, AsyncRemoteQuery, Client, RemoteQuery, RemoteRefinement, ServerProblem
@@ -341,3 +343,65 @@ def test_cross_validation_needs_the_scope_and_the_time_of_a_query(
             texts["query"],
         )
     assert refused.value.status == 413
+
+
+def stations_of(stations: int, slices: int) -> hg.Query:
+    coords = {
+        "time": pd.date_range("2024-01-01", periods=slices, freq="10min"),
+        "x": ("station", np.arange(stations) * 100.0),
+        "y": ("station", np.arange(stations) % 7 * 90.0),
+    }
+    return hg.base(xr.DataArray(np.zeros((slices, stations)), dims=("time", "station"), coords=coords))
+
+
+def test_cross_validation_is_projected_as_it_is_computed() -> None:
+    project_s, ordinary = validation.project_s, stations_of(50, 500)
+    in_closed_form = project_s(ordinary, "ordinary_kriging", {"variogram": MODEL}, "station")
+    # As measured; a system of its own for each station took minutes in the projection.
+    assert in_closed_form < project_s(ordinary, "ordinary_kriging", {}, "time_block") < 5.0
+    assert project_s(ordinary, "ordinary_kriging", {"neighbours": 5}, "time_block") > 50.0
+    # The choice takes longer than the systems of few slices, and comes again for each region of some neighbours.
+    few = stations_of(60, 60)
+    assert 0.55 < project_s(few, "auto", {}, "station") < 3.0
+    assert project_s(few, "auto", {"neighbours": 8}, "region") > 4 * 0.55
+    # 17 s of the processor for 20 stations and 50 slices.
+    by_slice = project_s(stations_of(20, 50), "ordinary_kriging", {"variogram": "fit_by_slice"}, "station")
+    assert 17.0 < by_slice < 60.0
+    given = {"variogram": MODEL}
+    chosen = project_s(few, "ordinary_kriging", {**given, "trend": "auto"}, "region")
+    assert chosen > 10 * project_s(few, "ordinary_kriging", {**given, "trend": "profile"}, "region")
+
+
+def test_a_client_waits_longer_than_a_cross_validation_may_take() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert request.extensions["timeout"]["read"] > 2 * validation.MAX_S
+        return httpx.Response(404, json={"title": "Not found", "detail": "seen", "type": "urn:x:not-found"})
+
+    client = Client("http://example.test", transport=httpx.MockTransport(answer), timeout_s=1.0)
+    with pytest.raises(NotFound, match="seen"):
+        client.query({"variable": "air_temperature", "steps": []}).cross_validate("nearest")
+
+
+def test_a_large_answer_of_a_cross_validation_is_refused(remote: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "MAX_BYTES", 1000)
+    with pytest.raises(ServerProblem, match="bytes of its answer") as refused:
+        hourly(remote["air_temperature"]).cross_validate("nearest")
+    assert refused.value.status == 413
+
+
+class Counted:
+    """A pace that counts how often work gives way."""
+
+    waited_s = 0.0
+    times = 0
+
+    def give_way(self) -> None:
+        self.times += 1
+
+
+@pytest.mark.parametrize("method", ["nearest", "inverse_distance"])
+def test_cross_validation_gives_way_for_each_part(method: str) -> None:
+    pace = Counted()
+    with pace_work(pace):
+        hg.cross_validate(stations_of(12, 2), method)
+    assert pace.times >= 12
