@@ -115,6 +115,9 @@ FIELD_COLOURS = "viridis"
 DIRECTION_COLOURS = "twilight"
 """Perceptually uniform both ways round, so that 359 degrees look like 1."""
 
+_DIRECTION = re.compile(r"(\w+_)?(direction|azimuth)(_\w+)?")
+"""Standard names of what goes round."""
+
 _TITLE = re.compile(r"(.+), \S+ to \S+(?:, (.+))?")
 """Title of a result: statistic and quantity, time, interpolation."""
 
@@ -170,7 +173,7 @@ def plot(  # type: ignore[misc]  # noqa: PLR0913 - what is drawn, of which cells
     stations
         Stations to mark on a map, such as `archive.stations`.
     cmap
-        Colour map: a name or an object of matplotlib; if absent, one for the unit, that of directions being cyclic.
+        Colour map: a name or an object of matplotlib; if absent, that of directions is cyclic.
     limits
         Values of the first and the last colour, for pictures that are compared; if absent, those of all cells of the
         result, so that its time cells and levels share their colours.
@@ -186,7 +189,8 @@ def plot(  # type: ignore[misc]  # noqa: PLR0913 - what is drawn, of which cells
     Raises
     ------
     InvalidQuery, NotFound
-        The result has no value to draw, or the variable, kind, time cell, level or colour map does not exist.
+        The result has no value to draw, the variable, kind, time cell, level or colour map does not exist, or `limits`
+        are not two ascending numbers.
     InvalidTime
         `time` is neither an index nor an instant.
     """
@@ -207,7 +211,7 @@ def plot(  # type: ignore[misc]  # noqa: PLR0913 - what is drawn, of which cells
     where = ""
     if draw is _map and is_map(shown) and "z" in shown.dims:
         drawn, where = drawn.isel(z=level), f", {describe_level(shown, level)}"
-    limits = limits or _find_limits(shown, is_mean=draw is not _map)
+    limits = _find_limits(shown, is_mean=draw is not _map) if limits is None else _check_limits(limits)
     canvas = Canvas(axes, _find_colours(shown, cmap), mark_stations(stations), is_own=ax is None, limits=limits)
     made = draw(canvas, drawn)
     # A line each, as maps are narrow.
@@ -273,8 +277,24 @@ def _find_colours(dataset: xr.Dataset, name: str | Colormap | None) -> str | Col
 
 
 def _is_direction(dataset: xr.Dataset) -> bool:
-    # Differences of directions have signs.
-    return value_of(dataset).attrs.get("units") == "degree" and not bool((value_of(dataset) < 0).any())
+    """Check whether values go round: angles such as slopes have the same unit and do not."""
+    attributes = value_of(dataset).attrs
+    if attributes.get("units") != "degree":
+        return False
+    functions = str(dataset.attrs.get("hypergrid_functions", ""))
+    # A merge may make differences of directions.
+    is_mean = '"aggregate circular_mean"' in functions and '"merge ' not in functions
+    return is_mean or _DIRECTION.fullmatch(str(attributes.get("standard_name", ""))) is not None
+
+
+def _check_limits(limits: object) -> tuple[float, float]:
+    try:
+        low, high = np.asarray(limits, dtype=np.float64).tolist()
+        if -np.inf < low < high < np.inf:
+            return low, high
+    except (TypeError, ValueError):
+        pass
+    raise InvalidQuery(f"limits needs the values of the first and the last colour, in ascending order; got {limits!r}")
 
 
 def _find_limits(dataset: xr.Dataset, *, is_mean: bool) -> tuple[float, float] | None:

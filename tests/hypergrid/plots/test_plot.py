@@ -1,5 +1,6 @@
 """Still pictures: each kind draws what it should, and refuses what it cannot draw."""
 
+import math
 import subprocess
 import sys
 
@@ -140,9 +141,22 @@ def test_maps_of_one_result_share_their_colours_and_others_take_those_given() ->
     assert colour_limits(series_result(72), kind="day_by_hour", limits=(0, 20)) == (0, 20)
 
 
+@pytest.mark.parametrize(
+    "limits", [(5,), (5, 5), (25, -5), (0, math.nan), (0, math.inf), ("a", "b"), 3, (), [[0], [1]]]
+)
+def test_limits_of_colours_are_two_ascending_numbers(limits: object) -> None:
+    with pytest.raises(InvalidQuery, match=r"limits needs .* in ascending order; got"):
+        plot(map_result(), limits=limits)
+
+
 def test_directions_have_colours_that_meet() -> None:
     dataset = map_result()
-    dataset["value"].attrs["units"] = "degree"
+    value = dataset["value"].to_numpy()
+    dataset["value"].attrs |= {"units": "degree", "standard_name": "ground_slope_angle"}
+    assert colour_limits(dataset) == (value.min(), value.max()), "a slope is no direction"
+    of_mean = {"hypergrid_functions": '{"aggregate circular_mean": "HyperGrid 1"}'}
+    assert colour_limits(dataset.assign_attrs(of_mean)) == (0, 360)
+    dataset["value"].attrs["standard_name"] = "wind_from_direction"
     assert colour_limits(dataset) == (0, 360)
     axes = plot(dataset).axes[0]
     (mesh,) = [item for item in axes.collections if isinstance(item, QuadMesh)]
