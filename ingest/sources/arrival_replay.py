@@ -9,6 +9,7 @@ import mmap
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,8 @@ BATCH_LINES: Final = 10_000
 """Number of lines that are appended to the spool at once."""
 _TICKS_EACH: Final = 4
 """Clock ticks in a slice."""
+_MAPS_AT_ONCE: Final = 64
+"""Files that are mapped at once, each of which holds a descriptor; of these a process may have only some hundred."""
 
 
 def check_replayable(deployment: Deployment) -> None:
@@ -60,7 +63,7 @@ class _RecordedFile:
 
     name: str
     feed: str
-    content: mmap.mmap
+    path: Path
     header: bytes
     lines_before: int
     starts: NDArray[np.int64]
@@ -89,6 +92,7 @@ class ArrivalReplay:
 
     def __init__(self, folder: Path, deployment: Deployment, *, exclude: Path | None, scratch: Path) -> None:
         check_replayable(deployment)
+        self._map = lru_cache(_MAPS_AT_ONCE)(_map_file)
         self._tick_ns = round(deployment.slice_s * SECOND_NS) // _TICKS_EACH
         self._files: list[_RecordedFile] = []
         self._refused: list[tuple[SourceFile, str]] = []
@@ -153,7 +157,7 @@ class ArrivalReplay:
 
     def _records_of(self, start: int, end: int) -> list[SpoolRecord]:
         file, line = self._files[self._number[start]], int(self._line[start])
-        payload = file.content[file.starts[line] : file.starts[line + end - start]]
+        payload = self._map(file.path)[file.starts[line] : file.starts[line + end - start]]
         arrival_ns = int(self._arrival_ns[start])
         above = [SpoolRecord(arrival_ns, file.feed, file.name, file.header, 0, HEADER)] if file.header else []
         return [*above, SpoolRecord(arrival_ns, file.feed, file.name, payload, file.lines_before + line + 1)]
@@ -193,13 +197,18 @@ def _read_file(file: SourceFile, feed: Feed, table: Arrivals, scratch: Path) -> 
     # A line without one follows the line above; those above the first one come with it.
     above = np.maximum(np.searchsorted(known, np.arange(len(arrival_ns)), side="right") - 1, 0)
     with plain.path.open("rb") as stream:
-        content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        header = stream.read(layout.data_start)
     return [
         _RecordedFile(
-            file.name, feed.name, content, content[: layout.data_start], layout.lines_before,
+            file.name, feed.name, plain.path, header, layout.lines_before,
             np.append(np.concatenate(starts), chunks[-1].stop), arrival_ns[known[above]],
         )
     ]  # fmt: skip
+
+
+def _map_file(path: Path) -> mmap.mmap:
+    with path.open("rb") as stream:
+        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _line_arrivals(chunk: Chunk, lines: int, table: Arrivals) -> NDArray[np.int64]:

@@ -1,6 +1,8 @@
 """Recorded files once more, in the order in which their lines arrived."""
 
 import re
+import resource
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -160,6 +162,24 @@ def test_the_archive_is_that_of_an_ingest(files: Path, tmp_path: Path) -> None:
     readings = Archive.open(archive).read("air_temperature")
     late_min = (readings.arrival_ns - readings.time_ns) // MINUTE_NS
     assert (late_min.min(), late_min.max()) == (1, 110)
+
+
+def test_more_files_than_a_process_may_have_open(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(30):
+        shutil.copy(files / "A.csv", files / f"A{number}.csv")
+        if (table := files / "arrivals.csv").exists():
+            own = [line for line in table.read_text().splitlines(keepends=True) if line.startswith("A,")]
+            table.write_text(table.read_text() + "".join(line.replace("A,", f"A{number},") for line in own))
+    monkeypatch.setattr(arrival_replay, "_MAPS_AT_ONCE", 4)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    descriptors = len(list(Path("/dev/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors + 20, hard))
+    try:
+        replay = ArrivalReplay(files, load(files / "deployment.toml"), exclude=None, scratch=tmp_path)
+        lines = [record.payload for batch, _ in replay.batches(0) for record in batch if record.kind == MESSAGE]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert b"".join(lines).count(b"\n") == 32 * (ROWS + 1)
 
 
 @pytest.mark.parametrize(
