@@ -22,6 +22,7 @@ from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import DAY_NS, SECOND_NS, Window, format_duration, format_instant
 from hypergrid.core.units import Variable, is_known_counter
 from hypergrid.interpolation import AUTO
+from hypergrid.perspective.sources.archive_source import refuse_withdrawn
 from hypergrid.perspective.sources.series_selection import SELECTED_BY_DEFAULT
 from hypergrid.perspective.spec.query_spec import RECIPE, question_from_json
 from hypergrid.query import OpenArchive, Query
@@ -203,6 +204,8 @@ def _require_recent(archive: OpenArchive, variable: str | None) -> _Recent:
     """Look at a variable, or at the one to begin with; raises `InvalidQuery` without readings."""
     recent = _choose_variable(archive) if variable is None else _look_at(archive, variable)
     if recent is None:
+        if variable is not None:
+            refuse_withdrawn(archive.store, variable)
         name = "the archive" if variable is None else f"variable {variable!r}"
         raise InvalidQuery(f"{name} has no readings yet; ingest some, and ask again")
     return recent

@@ -56,6 +56,7 @@ class ArchiveSource:
     def series_numbers(self) -> np.ndarray[Any, np.dtype[np.intp]]:
         """Indices of the selected series of the variable, shape (selected,)."""
         listed = self.archive.list_series(self.variable.name)
+        refuse_withdrawn(self.archive, self.variable.name)
         chosen = select_series(self.variable.name, tuple(listed.values()), self.select)
         return np.array(list(listed), np.intp)[chosen]
 
@@ -224,6 +225,15 @@ def find_station_id(stations: Mapping[str, Station], station: object) -> object:
             f"{len(ids)} stations have the name {station!r}; select one by its id: {', '.join(ids[:20])}"
         )
     return ids[0] if ids else station
+
+
+def refuse_withdrawn(archive: Archive, variable: str) -> None:
+    """Raise `InvalidQuery` if a remapping withdrew all series of a variable."""
+    if archive.series(variable) and not archive.list_series(variable):
+        raise InvalidQuery(
+            f"variable {variable!r} has no series any more: a remapping withdrew all {len(archive.series(variable))}; "
+            "ask for another variable, or as of an instant before it"
+        )
 
 
 def _find_position(station: Station | None, time_ns: int) -> Position:

@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import hypergrid as hg
 from hypergrid.archive import Archive, Reject
 from hypergrid.cli.main import main
-from hypergrid.core.errors import ArchiveConflict, NotFound
+from hypergrid.core.errors import ArchiveConflict, InvalidQuery, NotFound
 from hypergrid.core.flags import MISSING
 from hypergrid.formats.readings.selection import SelectedReadings, Selection
 from ingest.job import ingest
@@ -160,6 +161,13 @@ RH = {variable = "relative_humidity", height_m = 2.0}
     assert [item.height_m for item in archive.list_series("relative_humidity").values()] == [2.0, 2.0]
     assert archive.counts()["relative_humidity"]["series"] == 2
     assert not archive.list_series("air_temperature")
+    opened = hg.open(folder)
+    for ask in (
+        opened["air_temperature"].aggregate("mean", time="1h").compute,
+        partial(hg.suggest, opened, "air_temperature"),
+    ):
+        with pytest.raises(InvalidQuery, match="'air_temperature' has no series any more: a remapping withdrew all 2"):
+            ask()
     plain = hg.open(folder)["relative_humidity"].aggregate("mean", time="1h").compute()
     assert plain["value"].size == 2 * plain.sizes["time"]
     mean = hg.open(folder)["relative_humidity"].select(height_m=2.0).aggregate("mean", time="1h").compute()
