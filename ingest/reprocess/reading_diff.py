@@ -1,14 +1,15 @@
 """Compare two descriptions of the same files reading by reading, and amend the differences."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.archive import Archive, Conservation, FileEntry, Reject, Writer
-from hypergrid.core.flags import MISSING
+from hypergrid.core.flags import MEANINGS, MISSING
 from hypergrid.core.readings import Readings, Series, concatenate, equal_values, share_series
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.core.tokens import token
@@ -206,14 +207,14 @@ class ReadingDiff:
         return [reject for reject in self.archive.rejects() if reject.file in read and reject in gone]
 
     def _find_empty_series(self, writer: Writer, names: Sequence[str]) -> dict[str, list[Series]]:
-        """Return the series, by variable, that only the old description gives and that have no values left."""
+        """Return the series, by variable, that the current description does not give and that have no values left."""
         empty_series = {}
-        for name in names:
-            gone = {sensor_series for parsed_as in self.old for sensor_series in parsed_as.series.get(name, ())} - set(
-                self.new.series.get(name, ())
-            )
-            if gone and self.report.withdrawn:
-                stored = writer.read(name)
+        for name in dict.fromkeys([*names, *self.archive.variables]):
+            given = set(self.new.series.get(name, ()))
+            old = {sensor_series for parsed_as in self.old for sensor_series in parsed_as.series.get(name, ())}
+            gone = (old - given if self.report.withdrawn else set()) | self._find_withdrawn_before(name, given | old)
+            if gone:
+                stored = writer.read(name, series=gone)
                 alive = set(np.unique(stored.index[stored.flag != MISSING]).tolist())
                 empty_series[name] = [
                     sensor_series
@@ -221,6 +222,24 @@ class ReadingDiff:
                     if sensor_series in gone and number not in alive
                 ]
         return empty_series
+
+    def _find_withdrawn_before(self, name: str, given: Collection[Series]) -> set[Series]:
+        """Return listed series of these feeds of whose values none is in force since an earlier remapping."""
+        if name not in self.archive.variables:
+            return set()
+        # Former versions of the program listed such series further.
+        feeds = tuple({f"{file.feed}:" for parsed_as in (self.new, *self.old) for file in parsed_as.stock.plan.files})
+        listed = self.archive.list_series(name)
+        count = partial(self.archive.count_at_least, name, flags=tuple(MEANINGS.keys() - {MISSING}), maximum=0)
+        dead = [
+            number
+            for number, item in listed.items()
+            if item not in given and item.source.startswith(feeds) and not count(series=np.array([number], np.intp))
+        ]
+        if not dead:
+            return set()
+        replaced = self.archive.read(name, series=np.array(dead, np.intp), superseded=True)
+        return {listed[number] for number in np.unique(replaced.index[replaced.flag != MISSING]).tolist()}
 
     def _write_ledger(self, writer: Writer, entries: Mapping[str, FileEntry], *, changed: bool) -> None:
         """Record by which mapping the files were last read, add rejects, and keep the description."""

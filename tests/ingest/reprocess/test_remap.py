@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hypergrid as hg
-from hypergrid.archive import Archive, Reject
+from hypergrid.archive import Archive, Reject, Writer
 from hypergrid.cli.main import main
 from hypergrid.core.errors import ArchiveConflict, InvalidQuery, NotFound
 from hypergrid.core.flags import MISSING
@@ -172,6 +172,24 @@ RH = {variable = "relative_humidity", height_m = 2.0}
     assert plain["value"].size == 2 * plain.sizes["time"]
     mean = hg.open(folder)["relative_humidity"].select(height_m=2.0).aggregate("mean", time="1h").compute()
     assert np.isfinite(mean["value"].values).all()
+
+
+def test_series_that_were_withdrawn_before_are_listed_no_more(
+    stations: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _ingested(stations, tmp_path)
+    new = _deployment(tmp_path, COLUMNS.replace("air_temperature", "surface_temperature"))
+    # As remappings were before they hid what they withdrew.
+    with monkeypatch.context() as former:
+        former.setattr(Writer, "withdraw", lambda *_, **__: None)
+        remap(folder, deployment=new, now_ns=LATER_NS)
+    before = Archive.open(folder)
+    assert len(before.list_series("air_temperature")) == 2
+    report = remap(folder, deployment=new, now_ns=LATER_NS + 1)
+    assert report.empty_series == ("air_temperature:A:logger:T", "air_temperature:B:logger:T")
+    assert not before.latest().list_series("air_temperature")
+    assert len(before.latest().list_series("relative_humidity")) == 2
+    assert remap(folder, deployment=new, now_ns=LATER_NS + 2).snapshot is None
 
 
 def test_stations_and_rejects_that_hold_no_more_are_not_listed(stations: Path, tmp_path: Path) -> None:
