@@ -95,7 +95,9 @@ def restore(dataset: xr.Dataset) -> xr.Dataset:
         return dataset
     own = drop_file_variables(dataset)
     names = find_names(own)
-    if names[VALUE] == VALUE and "hypergrid_query" in own.attrs:
-        quantity = make_name(str(json.loads(own.attrs["hypergrid_query"])["variable"]), {*map(str, own.coords)})
-        own = link_variables(own.rename({name: name_role(quantity, role) for role, name in names.items()}))
+    if names[VALUE] == VALUE:
+        query = own.attrs.get("hypergrid_query")
+        quantity = VALUE if query is None else make_name(str(json.loads(query)["variable"]), {*map(str, own.coords)})
+        renamed = {name: name_role(quantity, role) for role, name in names.items()}
+        own = link_variables(own.rename({name: new for name, new in renamed.items() if name != new}))
     return ResultDataset(own.data_vars, own.coords, own.attrs)

@@ -129,6 +129,12 @@ FORMATS: Registry[ResultFormat] = Registry("result format")
 def _add_file_variables(dataset: xr.Dataset) -> xr.Dataset:
     """Add what the conventions ask of a file, and a result in memory has otherwise: its grid, and standard errors."""
     names = find_names(dataset)
+    if names.get(VALUE) == VALUE:
+        from hypergrid.core.result_dataset import restore  # noqa: PLC0415 - loads xarray
+
+        # Its variables may have the names of before, beside which those of a file are not found.
+        dataset = restore(dataset)
+        names = find_names(dataset)
     if "variance" in names:
         value, variance = value_of(dataset), dataset[names["variance"]]
         standard_name = value.attrs.get("standard_name")

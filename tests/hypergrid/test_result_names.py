@@ -1,5 +1,6 @@
 """A result's variables are named after its quantity; the names of before are answered with a warning."""
 
+import io
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import hypergrid as hg
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.result_dataset import ResultDataset, restore
 from hypergrid.core.result_names import by_role, find_names, index_series, index_stations, make_name, value_of
-from hypergrid.formats.results import write
+from hypergrid.formats.results import to_bytes, write
 from hypergrid.query import Query
 
 GRID = hg.grid(lon=(7.0, 7.02), lat=(45.0, 45.02), step=0.005)
@@ -153,6 +154,23 @@ def test_a_result_whose_values_were_renamed_is_written(surface: xr.Dataset, tmp_
     assert (tmp_path / "x.csv").read_text().splitlines()[0].split(",")[:4] == ["time", "lat", "lon", "value"]
     with pytest.raises(InvalidQuery, match="result of a query is needed.*got the variables a, b"):
         write(xr.Dataset({"a": 1.0, "b": 2.0}), tmp_path / "y.csv")
+
+
+def test_results_of_before_are_written_under_the_names_of_today(surface: xr.Dataset) -> None:
+    before = by_role(xr.Dataset(surface.data_vars, surface.coords, surface.attrs))
+    with xr.open_dataset(io.BytesIO(to_bytes(before, "netcdf")), engine="h5netcdf") as written:
+        assert set(written.data_vars) == {*surface.data_vars, "air_temperature_standard_error", "crs"}
+    # Without its query nothing tells the quantity.
+    before.attrs.pop("hypergrid_query")
+    with xr.open_dataset(io.BytesIO(to_bytes(before, "netcdf")), engine="h5netcdf") as written:
+        assert find_names(written)["standard_error"] == "value_standard_error"
+        assert restore(written)["value_count"].equals(before["count"])
+
+
+def test_values_without_a_name_come_back_from_a_file() -> None:
+    unnamed = readings(None).compute()
+    with xr.open_dataset(io.BytesIO(to_bytes(unnamed, "netcdf")), engine="h5netcdf") as written:
+        assert set(restore(written.load()).data_vars) == set(unnamed.data_vars)
 
 
 def test_anything_else_is_no_result() -> None:
