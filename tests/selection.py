@@ -305,6 +305,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "ingest/test_real_data.py": ("test_every_reading_of_every_column_is_in_the_archive",),
         "ingest/sources/test_arrival_replay.py": ("test_the_archive_is_that_of_an_ingest",),
         "ingest/reprocess/test_remap.py": (
+            "test_series_that_were_withdrawn_before_are_listed_no_more",
             "test_stations_and_rejects_that_hold_no_more_are_not_listed",
             "test_a_unit_that_was_wrong",
             "test_a_zone_that_was_wrong",
