@@ -26,10 +26,8 @@ from ingest.batch.staging import SUMMARY, StagedChunk, stage
 from ingest.sources.folder import Chunk
 from ingest.spark.session import GONE, session, stop
 
-_SUMMARY_DDL = (
-    "number long, lines long, rows long, rejects long, cells long, repeated long, repeated_ns long, first_ns long, "
-    "last_ns long, "
-    "stations array<string>, columns array<string>, unmapped array<string>"
+_SUMMARY_DDL = ", ".join(
+    f"{field.name} {'array<string>' if pa.types.is_list(field.type) else 'long'}" for field in SUMMARY
 )
 LOST = (*GONE, PySparkException)
 CRASHED = ("exited unexpectedly", "JAVA_GATEWAY_EXITED")

@@ -74,7 +74,7 @@ def test_a_box_in_one_map_is_marked_in_both_by_mouse(opened: Page) -> None:
     mean = np.array(shown["values"]).reshape(23, 23)[chosen].mean()
     told = opened.locator("#brushed")
     expect(told).to_contain_text(f"{chosen.sum()} of 529 cells chosen")
-    assert float(told.inner_text().partition("air_temperature: ")[2].split(" ")[0]) == pytest.approx(mean, abs=0.006)
+    assert float(told.inner_text().partition("Air temperature: ")[2].split(" ")[0]) == pytest.approx(mean, abs=0.006)
     # It works the other way round, too, and around a shape.
     opened.get_by_label("Dragging").select_option("lasso")
     drag(opened, "picture-second", [(0.3, 0.3), (0.6, 0.3), (0.3, 0.7), (0.3, 0.3)])
@@ -98,7 +98,7 @@ def test_bright_hours_are_marked_in_both_lines_by_keyboard(
 ) -> None:
     beside(opened, RADIATION, "surface_temperature")
     opened.get_by_label("Lines over time").check()
-    expect(opened.locator("#caption-second")).to_contain_text("surface_temperature")
+    expect(opened.locator("#caption-second")).to_contain_text("Surface temperature")
     opened.locator("#brush summary").focus()
     opened.keyboard.press("Enter")
     press_until(opened, "brush-from")
@@ -138,7 +138,7 @@ def test_windy_hours_are_marked_in_the_radiation(page: Page, address: str, archi
     run(page, WIND)
     wait_for(page, "beside: Done")
     page.get_by_label("Lines over time").check()
-    expect(page.locator("#caption-second")).to_contain_text("solar_radiation")
+    expect(page.locator("#caption-second")).to_contain_text("Solar radiation")
     wind, radiation = (archive.query(one).compute()["value"].to_numpy().ravel() for one in (WIND, RADIATION))
     level = round(float(np.nanmedian(wind)), 2)
     page.locator("#brush summary").click()

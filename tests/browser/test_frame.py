@@ -65,7 +65,7 @@ def test_a_link_reproduces_the_page(opened: Page, browser: Browser) -> None:
         other.goto(opened.url)
         wait_for(other, "beside: Done")
         expect(other.locator("#caption")).to_have_text(opened.inner_text("#caption"))
-        expect(other.locator("#caption-second")).to_contain_text("relative_humidity")
+        expect(other.locator("#caption-second")).to_contain_text("Relative humidity")
         assert written(other)["steps"] == SMALL["steps"]
     finally:
         context.close()
