@@ -52,7 +52,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "text for a seed": (lambda: list(hourly().refine(order="walk", seed="a")), "whole number as seed"),  # type: ignore[arg-type]
     "text for a share": (lambda: list(hourly().refine(order="walk", fraction="a")), "number as fraction"),  # type: ignore[arg-type]
     "a picture of a number": (lambda: hg.plot(3), "hg.plot needs a result.* got int"),  # type: ignore[arg-type]
-    "a picture of nothing": (lambda: hg.plot(xr.Dataset()), "with the variable 'value'; got the variables"),
+    "a picture of nothing": (lambda: hg.plot(xr.Dataset()), "needs a result.*with its values; got the variables"),
     "a number again": (lambda: hg.again(3, None), "needs a result.* got 3"),  # type: ignore[arg-type]
     "no archive": (lambda: hg.open(None), "needs the folder of an archive.* got None"),  # type: ignore[arg-type]
     "a number to follow": (lambda: hg.Growing(3), "follows a query"),  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypergrid as hg
+from hypergrid.core.result_names import by_role, value_of
 from hypergrid.topology import Grid, grid
 from hypergrid.topology.space import grid_json
 from queries.jobs.admission import Limits
@@ -150,8 +151,10 @@ def test_each_position_is_the_cell_of_which_it_is_the_centre(
     for lon, lat in places:
         query, clip = alone(document, grid(**CELLS), lon, lat)
         asked = archive.query({**query, "clip": clip})
-        dataset = (asked.with_variance() if f"{AIR}_variance" in found[0] else asked).compute()
-        values = {key: dataset[key].to_numpy()[..., 0, 0].reshape(dataset.sizes["time"], -1) for key in found[0]}
+        dataset = by_role((asked.with_variance() if f"{AIR}_variance" in found[0] else asked).compute())
+        # Parameters are called by the variable that is asked for, also where a merge makes another of it.
+        roles = {key: "value" if key == AIR else key.removeprefix(f"{AIR}_") for key in found[0]}
+        values = {key: dataset[roles[key]].to_numpy()[..., 0, 0].reshape(dataset.sizes["time"], -1) for key in roles}
         levels = next(iter(values.values())).shape[1]
         expected += [{key: one[:, level] for key, one in values.items()} for level in range(levels)]
     assert len(found) == len(expected)
@@ -177,7 +180,7 @@ def test_every_form_holds_all_positions_and_nothing_else(
     if form == "NetCDF":
         with xr.open_dataset(io.BytesIO(answer.content), engine="h5netcdf") as dataset:
             np.testing.assert_array_equal(dataset["lon"], [lon for lon, _ in places])
-            held = dataset[AIR].transpose("point", ..., "time").to_numpy().reshape(-1, dataset.sizes["time"])
+            held = value_of(dataset).transpose("point", ..., "time").to_numpy().reshape(-1, dataset.sizes["time"])
             assert dataset.attrs["featureType"] == "timeSeries"
         np.testing.assert_allclose(held, [np.array(one[AIR], float) for one in expected])
     if form == "GeoJSON":
