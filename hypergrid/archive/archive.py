@@ -22,7 +22,6 @@ from hypergrid.archive.arrays.layer_store import LayerChange, LayerEntry, Layers
 from hypergrid.archive.arrays.reader import (
     count_as_of,
     count_cells,
-    count_slices,
     find_extent,
     iterate_bands,
     name_damaged_chunks,
@@ -753,15 +752,6 @@ class Archive:
             yield from check_store(self._repository, self.storage.where, grace_s=grace_s)
         progress("store", 1.0)
 
-    def find_whole_root(self, holds: Callable[[Root], bool]) -> tuple[str, Root] | None:
-        """Return the newest snapshot, and its root, for which `holds` is true."""
-        for snapshot in self.snapshots:
-            with suppress(HyperGridError, icechunk.IcechunkError):
-                root = self.at_snapshot(snapshot.id).root
-                if holds(root):
-                    return snapshot.id, root
-        return None
-
     def discard(self) -> bool:
         """Remove an archive without any commit since its creation; return whether it was removed."""
         with wait_for_lock(self.path / LOCK):
@@ -799,21 +789,10 @@ class Archive:
 
     def _get_extent(self, variable: str) -> Extent | None:
         if variable not in self._extents:
-            group = self._get_group(variable)
-            self._extents[variable] = (
-                group.extent if self.as_of_ns is None else find_extent(group, self.slices, self.as_of_ns)
-            )
+            self._extents[variable] = find_extent(self._get_group(variable), self.slices, self.as_of_ns)
         return self._extents[variable]
 
     def _count_group(self, group: VariableGroup) -> dict[str, int]:
-        if self.as_of_ns is None:
-            counts = {
-                "readings": group.readings,
-                "missing": group.missing,
-                "superseded": group.superseded,
-                "slices": count_slices(group),
-            }
-        else:
-            counts = count_as_of(group, self.slices, self.as_of_ns)
+        counts = count_as_of(group, self.slices, self.as_of_ns)
         listed = len(self.list_series(group.variable.name))
         return {"series": listed, "values": counts["readings"] - counts["missing"], **counts}

@@ -197,7 +197,7 @@ def _known_files(archive: Archive, warn: Callable[[str], None]) -> list[FileEntr
     """Return the ledger of files, its spare, or that of the newest whole snapshot."""
     entries = salvage.read_ledger(archive.root)
     if entries is None:
-        whole_root = archive.find_whole_root(partial(salvage.is_whole_table, name="files"))
+        whole_root = salvage.find_whole_table(archive, "files")
         entries = [] if whole_root is None else whole_root[1].files()
         _warn_of_unknown(archive, entries, warn)
     return entries

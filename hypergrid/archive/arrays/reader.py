@@ -176,10 +176,10 @@ def split_known(current: Readings, superseded: Readings, as_of_ns: int) -> tuple
     return versions.take_rows(is_last), versions.take_rows(~is_last)
 
 
-def find_extent(source: VariableGroup, slices: Slices, as_of_ns: int) -> Extent | None:
-    """Return the first and last slice with a reading at an instant; None if none."""
-    if source.extent is None:
-        return None
+def find_extent(source: VariableGroup, slices: Slices, as_of_ns: int | None) -> Extent | None:
+    """Return the first and last slice with a reading at an instant, or now; None if none."""
+    if as_of_ns is None or source.extent is None:
+        return source.extent
     extent: Extent | None = None
     if len(source.side):
         time_ns, arrival_ns = source.side.read("time_ns", "arrival_ns")
@@ -206,8 +206,15 @@ def _find_arrived_rows(source: VariableGroup, slices: Slices, rows: slice, as_of
     return np.flatnonzero(any_of)
 
 
-def count_as_of(source: VariableGroup, slices: Slices, as_of_ns: int) -> dict[str, int]:
-    """Count "readings", "missing" (without a value), "superseded" and "slices" at an instant."""
+def count_as_of(source: VariableGroup, slices: Slices, as_of_ns: int | None) -> dict[str, int]:
+    """Count "readings", "missing" (without a value), "superseded" and "slices" at an instant, or now."""
+    if as_of_ns is None:
+        return {
+            "readings": source.readings,
+            "missing": source.missing,
+            "superseded": source.superseded,
+            "slices": count_slices(source),
+        }
     total = dict.fromkeys(("readings", "missing", "superseded", "slices"), 0)
     if source.extent is None:
         return total

@@ -4,6 +4,7 @@ Called inside a commit, whose writer then stores the values of raw copies again 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from hypergrid.archive.arrays.root import SPARE, SPARED, TABLES, Root, Row
 from hypergrid.archive.arrays.table import CHUNK_ROWS
 from hypergrid.archive.arrays.variable_group import VariableGroup
 from hypergrid.archive.disk.concurrent_io import list_stored_chunks, open_array, open_group
+from hypergrid.core.errors import HyperGridError
 from hypergrid.core.flags import ABSENT, MISSING, NOT_EVALUATED
 from hypergrid.core.readings import Readings
 from hypergrid.core.times import Window, format_instant
@@ -252,7 +254,7 @@ def mend_root(root: Root, archive: Archive, done: list[Repair]) -> bool:
         all_of, rows, source = root.count_rows(name), read_spare_rows(root, name), "its spare"
         # Older snapshots lack later rows, so a complete spare is better.
         if len(rows) < all_of:
-            older = archive.find_whole_root(lambda root, name=name: is_whole_table(root, name))  # type: ignore[misc]
+            older = find_whole_table(archive, name)
             kept = [] if older is None else older[1].read_rows(name)
             if older is not None and len(kept) > len(rows):
                 rows, source = kept, f"snapshot {older[0]}"
@@ -278,6 +280,16 @@ def _layer_is_whole(root: Root, name: str) -> bool:
 
 def is_whole_table(root: Root, name: str) -> bool:
     return _find_unreadable_rows(open_group(root.group, name)) is None
+
+
+def find_whole_table(archive: Archive, name: str) -> tuple[str, Root] | None:
+    """Return the newest snapshot whose table of that name is whole, and its root."""
+    for snapshot in archive.snapshots:
+        with suppress(HyperGridError, icechunk.IcechunkError):
+            root = archive.at_snapshot(snapshot.id).root
+            if is_whole_table(root, name):
+                return snapshot.id, root
+    return None
 
 
 def read_spare_rows(root: Root, name: str) -> list[Row]:

@@ -43,11 +43,11 @@ def remote(app: FastAPI, gate: Any) -> Client:  # noqa: ANN401 - of the folder a
 def run(app: FastAPI, ask: Ask, key: str | None = None) -> Any:  # noqa: ANN401 - whatever is asked
     """Ask on an event loop."""
 
-    async def asked() -> Any:  # noqa: ANN401
+    async def answer() -> Any:  # noqa: ANN401
         async with AsyncClient(ADDRESS, key, transport=httpx.ASGITransport(app), tries=1) as client:
             return await ask(client)
 
-    return asyncio.run(asked())
+    return asyncio.run(answer())
 
 
 def hourly(base: Any) -> Any:  # noqa: ANN401 - a query of any kind
