@@ -57,27 +57,13 @@ class StationHealth:
     """Variables it has ever sent, with or without values."""
 
 
-def station_health(archive: OpenArchive, newest: LatestValues | None = None) -> list[StationHealth]:
-    """Assess the health of every station of a snapshot, by id.
-
-    A station is late once it has sent no value for longer than its learned interval, and dead after one and a half
-    times that, counted from its last value to the newest row of the network.
-
-    Parameters
-    ----------
-    newest
-        Newest readings of this snapshot or an earlier one; later ones are read.
-    """
-    return HealthAssessor(newest).assess(archive)
-
-
 class HealthAssessor:
     """Health of all stations at a snapshot and later ones, updated from the changes of commits; not thread-safe.
 
     Parameters
     ----------
     newest
-        Newest readings of the archive.
+        Newest readings of the same snapshot or an earlier one; later ones are read.
     """
 
     def __init__(self, newest: LatestValues | None = None) -> None:
@@ -85,7 +71,11 @@ class HealthAssessor:
         self._recent: dict[str, _RecentReadings] = {}
 
     def assess(self, archive: OpenArchive) -> list[StationHealth]:
-        """Assess the health of every station of a snapshot, as `station_health` does."""
+        """Assess the health of every station of a snapshot, by id.
+
+        A station is late once it has sent no value for longer than its learned interval, and dead after one and a half
+        times that, counted from its last value to the newest row of the network.
+        """
         activity = _Activity(archive)
         for name in archive.variables:
             if archive.store.extent(name) is None:

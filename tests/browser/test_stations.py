@@ -18,7 +18,7 @@ from hypergrid.core.units import unit_symbol
 from ingest.job import ingest
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
-from queries.snapshots.station_health import station_health
+from queries.snapshots.station_health import HealthAssessor
 from queries.web.app import create_app
 from tests.browser.pages import data, press_until, show
 from tests.serving import serving
@@ -31,7 +31,7 @@ def test_the_table_and_the_map_show_every_station(opened: Page, archive: hg.Open
     show(opened, "Stations")
     table = opened.locator("#stations-list table")
     expect(table.locator("tbody tr")).to_have_count(len(archive.stations))
-    told = station_health(archive)
+    told = HealthAssessor().assess(archive)
     reporting = sum(one.state == "reporting" for one in told)
     expect(opened.locator("#stations-summary")).to_contain_text(f"{reporting} reporting")
     opened.wait_for_selector("#stations-map canvas")

@@ -12,11 +12,16 @@ from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.core.times import DAY_NS, SECOND_NS, parse_instant
 from hypergrid.core.units import KNOWN_VARIABLES
 from queries.snapshots.latest import LatestValues
-from queries.snapshots.station_health import HealthAssessor, SnapshotCache, station_health
+from queries.snapshots.station_health import HealthAssessor, SnapshotCache, StationHealth
 
 START_NS = parse_instant("2007-10-01")
 STEP_NS = 120 * SECOND_NS
 NAMES = ("alive", "late", "dead", "young")
+
+
+def station_health(archive: hg.OpenArchive) -> list[StationHealth]:
+    """Assess the health anew."""
+    return HealthAssessor().assess(archive)
 
 
 def make(path: Path) -> Archive:
