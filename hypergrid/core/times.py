@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,11 @@ _INSTANT: Final = re.compile(
 )
 
 
-def floor_to_microsecond(instant_ns: int) -> int:
-    """Round an instant of a machine's clock down to whole microseconds [ns].
+Instants = TypeVar("Instants", int, NDArray[np.int64])
+
+
+def floor_to_microsecond(instant_ns: Instants) -> Instants:
+    """Round instants, such as those of a machine's clock, down to whole microseconds [ns].
 
     Its finer digits carry no information, and readers of NetCDF keep microseconds.
     """

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidUnit
-from hypergrid.core.times import MICROSECOND_NS
+from hypergrid.core.times import floor_to_microsecond
 from hypergrid.core.units import convert
 from ingest.formats import timestamps
 from ingest.formats.base import (
@@ -243,7 +243,7 @@ def _arrivals(table: pa.Table, layout: Layout, lines: Lines, group: NDArray[np.i
     quiet = replace(lines, is_sound=np.ones(len(lines.number), bool), bad=[], refused={}, bad_cells=[])
     like_times = replace(options, time_column=form.arrival_column, text=replace(form, time_format=form.arrival_format))
     arrival_ns = timestamps.from_text(array_of(table, form.arrival_column), like_times, quiet, group=group)
-    return np.where(quiet.is_sound, arrival_ns // MICROSECOND_NS * MICROSECOND_NS, 0)
+    return np.where(quiet.is_sound, floor_to_microsecond(arrival_ns), 0)
 
 
 def _flags(table: pa.Table, layout: Layout, lines: Lines) -> NDArray[np.uint8] | None:
