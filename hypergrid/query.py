@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from hypergrid import plots
@@ -37,7 +38,7 @@ from hypergrid.execution.running.result_cache import RESULT_CACHE
 from hypergrid.overview import StationTable, format_archive
 from hypergrid.perspective import Base, QuerySpec, Surface, build, question_from_json
 from hypergrid.perspective.build.data_sources import ARRAY, PlanMemo, SourceLookup, pin_snapshot
-from hypergrid.perspective.sources.archive_source import ArchiveSource
+from hypergrid.perspective.sources.archive_source import ArchiveSource, is_withdrawn
 from hypergrid.perspective.sources.array_source import array_source
 from hypergrid.perspective.sources.frame_source import describe_values, make_array
 from hypergrid.perspective.spec.fluent import Fluent
@@ -432,9 +433,11 @@ class OpenArchive(Mapping[str, Query]):
         """Id of the snapshot that queries read."""
         return self._archive.snapshot
 
-    @property
+    @cached_property
     def variables(self) -> Mapping[str, Variable]:
-        return self._archive.variables
+        """Variables by name, without those all of whose series a remapping withdrew."""
+        store = self._archive
+        return MappingProxyType({key: item for key, item in store.variables.items() if not is_withdrawn(store, key)})
 
     @cached_property
     def stations(self) -> StationTable:

@@ -286,7 +286,7 @@ class Archive:
     @cached_property
     def stations(self) -> Mapping[str, Station]:
         """Stations by id, each with its position history."""
-        hidden = self._withdrawn.hidden_stations(self.as_of_ns)
+        hidden = self.withdrawn.hidden_stations(self.as_of_ns)
         decoded = {key: decode_station(content) for key, content in self.root.stations.items() if key not in hidden}
         return MappingProxyType(decoded)
 
@@ -376,7 +376,7 @@ class Archive:
         NotFound
             There is no such variable.
         """
-        hidden = set(self._withdrawn.hidden_series(variable, self.as_of_ns))
+        hidden = set(self.withdrawn.hidden_series(variable, self.as_of_ns))
         return {number: item for number, item in enumerate(self.series(variable)) if number not in hidden}
 
     def extent(self, variable: str) -> Window | None:
@@ -524,7 +524,7 @@ class Archive:
     def rejects(self) -> list[Reject]:
         """Return the rejects in commit order, without those of files that were remapped and read since."""
         with self._translate_errors():
-            hidden = self._withdrawn.hidden_rejects(self.as_of_ns)
+            hidden = self.withdrawn.hidden_rejects(self.as_of_ns)
             return [reject for row, reject in enumerate(self.root.rejects()) if row not in hidden]
 
     def files(self) -> list[FileEntry]:
@@ -778,7 +778,8 @@ class Archive:
             return Root.open(self._repository, self.snapshot)
 
     @cached_property
-    def _withdrawn(self) -> Withdrawn:
+    def withdrawn(self) -> Withdrawn:
+        """What remappings withdrew."""
         return self.root.withdrawn
 
     def _get_group(self, variable: str) -> VariableGroup:

@@ -16,7 +16,7 @@ from hypergrid.core.errors import NotFound
 from hypergrid.core.geodesy import RADIUS_M
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.publication import join_attributes
-from hypergrid.core.result_names import link_variables, make_name, name_role
+from hypergrid.core.result_names import ABOUT_CELLS, make_name, name_role
 from hypergrid.core.times import SECOND_NS, floor_to_microsecond, format_duration, format_instant
 from hypergrid.core.units import KNOWN_VARIABLES, to_cf
 from hypergrid.core.version import VERSION
@@ -92,6 +92,10 @@ def to_dataset(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
     attributes = make_attributes(surface, outcome.correlation)
     coords = make_coords(surface)
     quantity = name_quantity(surface, coords)
+    # As `link_variables` does, which copies a dataset: 5 % of the time of a small query.
+    attributes["value"]["ancillary_variables"] = " ".join(
+        name_role(quantity, role) for role in ABOUT_CELLS if role in arrays
+    )
     data: dict[str, Any] = {
         name_role(quantity, role): (dims, array.reshape(shape), attributes[role]) for role, array in arrays.items()
     }
@@ -101,7 +105,7 @@ def to_dataset(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
     about = provenance(question, surface, outcome, token=token)
     if isinstance(surface.topology.space, Points) and surface.topology.space.z is None:
         about["featureType"] = "timeSeries"
-    return link_variables(ResultDataset(data, coords, about))
+    return ResultDataset(data, coords, about)
 
 
 def name_quantity(surface: Perspective, coords: Iterable[str]) -> str:

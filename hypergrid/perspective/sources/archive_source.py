@@ -227,9 +227,16 @@ def find_station_id(stations: Mapping[str, Station], station: object) -> object:
     return ids[0] if ids else station
 
 
+def is_withdrawn(archive: Archive, variable: str) -> bool:
+    """Tell whether a remapping withdrew all series of a variable."""
+    hidden = archive.withdrawn.hidden_series(variable, archive.as_of_ns)
+    # Series are read only where some are hidden: there may be thousands of each variable.
+    return bool(hidden) and len(hidden) == len(archive.series(variable))
+
+
 def refuse_withdrawn(archive: Archive, variable: str) -> None:
     """Raise `InvalidQuery` if a remapping withdrew all series of a variable."""
-    if archive.series(variable) and not archive.list_series(variable):
+    if is_withdrawn(archive, variable):
         raise InvalidQuery(
             f"variable {variable!r} has no series any more: a remapping withdrew all {len(archive.series(variable))}; "
             "ask for another variable, or as of an instant before it"

@@ -162,6 +162,7 @@ RH = {variable = "relative_humidity", height_m = 2.0}
     assert archive.counts()["relative_humidity"]["series"] == 2
     assert not archive.list_series("air_temperature")
     opened = hg.open(folder)
+    assert set(opened.variables) == {"relative_humidity", "surface_temperature"}
     for ask in (
         opened["air_temperature"].aggregate("mean", time="1h").compute,
         partial(hg.suggest, opened, "air_temperature"),
