@@ -31,7 +31,7 @@ def test_the_first_picture_and_how_it_sharpens() -> None:
 def test_pages_that_are_left_open_complain_of_nothing_and_keep_no_figures() -> None:
     measured = bench_pages.measure("open", quick=True, minutes=0.2)
     *tabs, processes = measured["parts"]["open"]["rows"]
-    assert [row["tab"] for row in tabs] == ["explore", "stations", "standing", "engine"]
+    assert [row["tab"] for row in tabs] == ["overview", "explore", "stations", "standing", "engine"]
     assert processes["complaints"] == []
     assert "explore: Done" in processes["shown"]
     assert all(row["heap MiB after"] > 0 for row in tabs)
@@ -42,7 +42,7 @@ def test_pages_that_are_left_open_complain_of_nothing_and_keep_no_figures() -> N
 def test_pages_of_many_stations_are_opened_until_they_answer() -> None:
     measured = bench_pages.measure("many", quick=True)
     *rows, larger = measured["parts"]["many"]["rows"]
-    assert [row["page"].partition(",")[0] for row in rows] == ["explore", "stations", "standing", "engine"]
+    assert [row["page"].partition(",")[0] for row in rows] == ["explore", "stations", "standing", "engine", "overview"]
     for row in (*rows, larger):
         assert 0 < row["drawn s"]["least"] <= row["usable s"]["least"]
         assert row["openings"] == 1

@@ -5,6 +5,7 @@ import { button, choice, empty, field, h, number, part, problemBox } from "./dom
 import * as engine from "./engine.js";
 import * as explore from "./explore.js";
 import { askForKey, may, whoAsks } from "./login.js";
+import * as overview from "./overview.js";
 import * as standing from "./standing.js";
 import * as stations from "./stations.js";
 import { T } from "./text.js";
@@ -12,7 +13,7 @@ import { choose, chosen, onTheme } from "./theme.js";
 
 /** Versions of the archive at most that can be chosen, the newest; a link may name others. */
 const MOST_VERSIONS = 200;
-const PAGES = { explore, stations, standing, engine };
+const PAGES = { overview, explore, stations, standing, engine };
 /** Scopes that a page needs beyond reading. */
 const NEEDS = { standing: "operate", engine: "operate" };
 const AGAIN_MS = 2000;
@@ -26,7 +27,7 @@ let trouble = null;
 /** What the address says: the page, and what it shows. */
 function address() {
   const [name, query = ""] = location.hash.slice(1).split(/\?(.*)/s);
-  return { name: name in PAGES ? name : "explore", params: new URLSearchParams(query) };
+  return { name: name in PAGES ? name : "overview", params: new URLSearchParams(query) };
 }
 
 const hash = (name, params) => `#${name}${params && String(params) ? `?${params}` : ""}`;
