@@ -76,7 +76,7 @@ def look_at(tab: Tab) -> Look:
 def kept_open(
     here: Served, browser: Devtools, *, minutes: float, told: Callable[[float, dict[str, Any]], None]
 ) -> list[dict[str, Any]]:
-    """Keep all four pages open, each in a tab, and return what each held at first and at the end.
+    """Keep all pages open, each in a tab, and return what each held at first and at the end.
 
     Parameters
     ----------

@@ -66,3 +66,17 @@ def test_no_two_questions_share_anything() -> None:
 def test_pictures_before_the_complete_one_are_counted() -> None:
     run = Run((0.2, 0.5, 0.9, 1.0), (False, False, True, True), ())
     assert (run.before_complete, run.total_s) == (2, 0.9)
+
+
+def test_the_overview_is_timed_on_warm_and_cold_servers_and_weighed() -> None:
+    measured = bench_pages.measure("overview", quick=True)
+    rows = measured["parts"]["overview"]["rows"]
+    assert [row["openings"] for row in rows] == [2, 1, 2, 1]
+    for row in rows:
+        assert 0 < row["values s"]["least"] <= row["ground s"]["least"]
+        # BokehJS alone is 1,240.
+        assert 1240 < row["loaded KiB, uncompressed"]
+    assert rows[0]["at most 1.8 MB"]
+    ((title, columns, _),) = bench_pages.tables(measured)
+    assert title == bench_pages.TITLES["overview"]
+    assert columns[-1] == "250 stations, cold server"
