@@ -266,7 +266,7 @@ def overview_figure(
     plot.add_tools(HoverTool(renderers=[stations], tooltips=lines))
     bar = ColorBar(
         color_mapper=colours, name="bar", orientation="horizontal", location="bottom_right", width=min(220, width // 2),
-        height=10, margin=6, padding=8, background_fill_color=look.ground, background_fill_alpha=0.8,
+        height=10, margin=6, padding=8, title="–", background_fill_color=look.ground, background_fill_alpha=0.8,
         title_text_color=look.ink, title_text_font_style="normal", title_text_font_size="12px",
         major_label_text_color=look.ink, visible=False,
     )  # fmt: skip

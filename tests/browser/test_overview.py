@@ -119,7 +119,7 @@ def test_the_pages_open_with_the_newest_values_on_hills(
     assert colours(page)[1:] == [-3.5, 4.5]
     expect(page.locator("#overview-key")).to_have_text("On the map: ◆ dead, ■ no current value.")
     expect(page.locator("#overview-age")).to_contain_text("All read at 2024-05-02 23:50 UTC")
-    expect(page.locator("#overview-without")).to_contain_text("1 stations have no position")
+    expect(page.locator("#overview-without")).to_have_text("Without a position, and so in this table only: 1 station.")
     # Relief, contours with round elevations, and a scale bar; no coast, as the map is narrow.
     expect(page.locator("#overview-map")).to_have_attribute("data-ground", "elevation")
     assert np.ptp(np.array(column(page, "image", "relief")[0]["values"])) > 50

@@ -18,7 +18,7 @@ const SIDES = [
 /**
  * Place labels so that none overlaps another, a disc or an obstacle; extremes first, with their names if these fit.
  *
- * `discs` hold lon, lat, size [px], text, name and value; returns columns of the labels' source.
+ * `discs` hold lon, lat, size [px], text, name, value and isShown; returns columns of the labels' source.
  */
 export function placeLabels(discs, plot, obstacles) {
   const { x_range: across, y_range: upwards, frame_width: wide, frame_height: high } = plot;
@@ -47,10 +47,10 @@ export function placeLabels(discs, plot, obstacles) {
   return columns;
 }
 
-/** The lowest and the highest value first, then the others from both ends to the middle. */
+/** The lowest and the highest value first, then the others from both ends to the middle, then values without a colour. */
 function byInterest(points) {
-  const ordered = [...points].sort((one, other) => one.value - other.value);
-  return ordered.map((_, at) => (at % 2 ? ordered[ordered.length - (at + 1) / 2] : ordered[at / 2]));
+  const ordered = points.filter(({ isShown }) => isShown).sort((one, other) => one.value - other.value);
+  return [...ordered.map((_, at) => (at % 2 ? ordered[ordered.length - (at + 1) / 2] : ordered[at / 2])), ...points.filter(({ isShown }) => !isShown)];
 }
 
 const boxOf = ({ left, top, size }) => ({ left: left - size / 2, right: left + size / 2, top: top - size / 2, bottom: top + size / 2 });
