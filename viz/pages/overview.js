@@ -58,7 +58,7 @@ class Overview {
     this.map = h("div", { id: "overview-map", role: "img", "aria-label": T.overview.title });
     this.stage = h("div", { id: "overview-stage", role: "application", tabindex: 0, "aria-label": T.overview.stage, on: { keydown: (event) => this.press(event) } }, this.map);
     this.tiles = h("ul", { id: "overview-tiles" });
-    this.table = new LongTable(T.overview.caption, () => T.overview.columns(unitText(this.unit)).map((name, at) => (at === 2 ? [name, "number"] : at === 3 ? [name, "time"] : name)), (one) => this.cells(one), (one) => `${one.station} ${one.name}`);
+    this.table = new LongTable(T.overview.caption, () => T.overview.columns(unitText(this.unit)).map((name, at) => (at === 2 ? [name, "number"] : at === 3 ? [name, "time"] : name)), (reading) => this.cells(reading), (reading) => `${reading.station} ${reading.name}`);
     this.without = h("p", { id: "overview-without", class: "quiet" });
     root.append(h("div", { id: "overview", class: this.hasMap ? "mapped" : "tiled" }, this.bar,
       ...(this.hasMap ? [this.stage] : [empty(T.overview.noPlaces, T.overview.noPlacesAdvice, h("pre", { tabindex: 0 }, T.overview.noPlacesFile), h("pre", { tabindex: 0 }, T.overview.noPlacesCommand)), this.tiles])),
@@ -97,7 +97,7 @@ class Overview {
   }
 
   scaleOf(name) {
-    return scaleOf({}, this.frame.known.variables.find((one) => one.name === name)?.unit);
+    return scaleOf({}, this.frame.known.variables.find((variable) => variable.name === name)?.unit);
   }
 
   /** Make the map as high as the window is below the head of the page. */
@@ -112,7 +112,6 @@ class Overview {
     this.name = this.list.value = name;
     this.frame.note("overview", new URLSearchParams({ variable: name }));
     this.frame.units(T.frame.units(this.quantity, this.unit));
-    this.question = null;
     this.text = "";
     await this.look();
   }
@@ -127,19 +126,20 @@ class Overview {
     const isNew = text !== this.text;
     if (isNew) {
       this.text = text;
-      this.readings = this.readingsOf(newestOf(api.rowsOf(text)));
+      this.rows = newestOf(api.rowsOf(text));
       this.draw();
     } else this.tellAge();
-    if (!isNew && this.askedAt + HEALTH_MS > performance.now()) return;
-    this.askedAt = performance.now();
-    const told = await api.look("stations/health");
-    const health = JSON.stringify(told);
-    if (name !== this.name || (health === this.told && !isNew)) return;
-    this.told = health;
-    this.states = Object.fromEntries(told.map((one) => [one.station, one.state]));
-    this.tellHealth(told);
-    this.readings = this.readingsOf(newestOf(api.rowsOf(text)));
-    this.draw();
+    if (!isNew && this.healthAt_ms + HEALTH_MS > performance.now()) return;
+    this.healthAt_ms = performance.now();
+    const stations = await api.look("stations/health");
+    if (name !== this.name) return;
+    const health = JSON.stringify(stations);
+    if (health !== this.healthText) {
+      this.healthText = health;
+      this.states = Object.fromEntries(stations.map(({ station, state }) => [station, state]));
+      this.tellHealth(stations);
+      this.draw();
+    } else if (!isNew) return;
     this.drawTable();
   }
 
@@ -186,16 +186,17 @@ class Overview {
   }
 
   draw() {
+    this.readings = this.readingsOf(this.rows);
     const { readings, quantity } = this;
     const unit = unitText(this.unit);
-    const shown = readings.filter((one) => one.isShown);
+    const shown = readings.filter((reading) => reading.isShown);
     const range = spread(shown.map(({ value }) => value));
     const digits = !range ? 1 : range[1] - range[0] >= 100 ? 0 : range[1] - range[0] >= 2 ? 1 : 2;
-    for (const one of readings) one.text = Number.isFinite(one.value) ? one.value.toFixed(digits).replace("-", "−") : T.missing;
+    for (const reading of readings) reading.text = Number.isFinite(reading.value) ? reading.value.toFixed(digits).replace("-", "−") : T.missing;
     this.tellAge();
     const marks = readings.map(markOf);
     const odd = [...new Set(marks)].filter((mark) => mark !== "reporting");
-    this.key.textContent = odd.length ? T.overview.key(odd.sort((one, other) => BAD_FIRST.indexOf(one) - BAD_FIRST.indexOf(other)).map((mark) => `${SIGNS[mark]} ${T.overview.marks[mark]}`)) : "";
+    this.key.textContent = odd.length ? T.overview.key(odd.sort((first, second) => BAD_FIRST.indexOf(first) - BAD_FIRST.indexOf(second)).map((mark) => `${SIGNS[mark]} ${T.overview.marks[mark]}`)) : "";
     const { length: without } = readings.filter(({ lon }) => !Number.isFinite(lon));
     this.without.textContent = this.hasMap && without ? T.overview.without(number(without)) : "";
     if (!this.hasMap) this.drawTiles(unit);
@@ -207,7 +208,7 @@ class Overview {
 
   drawMap(range, unit) {
     const { figure } = this.map;
-    const known = this.readings.filter(({ lon }) => Number.isFinite(lon)).sort((one, other) => BAD_FIRST.indexOf(markOf(other)) - BAD_FIRST.indexOf(markOf(one)));
+    const known = this.readings.filter(({ lon }) => Number.isFinite(lon)).sort((first, second) => BAD_FIRST.indexOf(markOf(second)) - BAD_FIRST.indexOf(markOf(first)));
     const [, size] = SIZES.find(([most]) => known.length <= most);
     const column = (pick) => known.map(pick);
     const rim = RIMS[theme()];
@@ -219,19 +220,19 @@ class Overview {
     figure.find("stations").data = {
       lon: column(({ lon }) => lon),
       lat: column(({ lat }) => lat),
-      value: column((one) => (one.isShown ? one.value : NaN)),
+      value: column((reading) => (reading.isShown ? reading.value : NaN)),
       station: column(({ station }) => visible(station)),
       name: column(({ name }) => visible(name)),
-      text: column((one) => `${one.text} ${unit}`),
+      text: column((reading) => `${reading.text} ${unit}`),
       time: column(({ time }) => instant(new Date(time).toISOString())),
-      state: column((one) => [T.stations.states[one.state], one.why].filter(Boolean).join(", ")),
-      edge: column((one) => (markOf(one) === "reporting" ? rim : STATES[markOf(one)][0])),
-      marker: column((one) => STATES[markOf(one)][1]),
-      size: column((one) => (markOf(one) === "reporting" ? size : 1.25 * size)),
-      rim: column((one) => (markOf(one) === "reporting" ? Math.min(1.5, size / 9) : 3)),
+      state: column((reading) => [T.stations.states[reading.state], reading.why].filter(Boolean).join(", ")),
+      edge: column((reading) => (markOf(reading) === "reporting" ? rim : STATES[markOf(reading)][0])),
+      marker: column((reading) => STATES[markOf(reading)][1]),
+      size: column((reading) => (markOf(reading) === "reporting" ? size : 1.25 * size)),
+      rim: column((reading) => (markOf(reading) === "reporting" ? Math.min(1.5, size / 9) : 3)),
     };
     this.map.dataset.drawn = this.name;
-    this.discs = known.map((one) => ({ ...one, size }));
+    this.discs = known.map((reading) => ({ ...reading, size }));
     this.label();
     // After the values, which it must not delay.
     if (!this.hasGround) layGround(figure);
@@ -258,11 +259,11 @@ class Overview {
   }
 
   drawTiles(unit) {
-    const ordered = [...this.readings].sort((one, other) => BAD_FIRST.indexOf(markOf(one)) - BAD_FIRST.indexOf(markOf(other)));
-    this.tiles.replaceChildren(...ordered.slice(0, MOST_TILES).map((one) => h("li", { class: markOf(one) },
-      h("a", { href: this.linkOf(one) }, visible(one.name || one.station)), h("strong", {}, `${one.text} ${unit}`),
-      h("span", { class: "quiet" }, instant(new Date(one.time).toISOString())),
-      markOf(one) === "reporting" ? null : h("span", { class: `state ${one.state}` }, `${SIGNS[markOf(one)]} ${one.why || T.stations.states[one.state]}`))));
+    const ordered = [...this.readings].sort((first, second) => BAD_FIRST.indexOf(markOf(first)) - BAD_FIRST.indexOf(markOf(second)));
+    this.tiles.replaceChildren(...ordered.slice(0, MOST_TILES).map((reading) => h("li", { class: markOf(reading) },
+      h("a", { href: this.linkOf(reading) }, reading.name || reading.station), h("strong", {}, `${reading.text} ${unit}`),
+      h("span", { class: "quiet" }, instant(new Date(reading.time).toISOString())),
+      markOf(reading) === "reporting" ? null : h("span", { class: `state ${reading.state}` }, `${SIGNS[markOf(reading)]} ${reading.why || T.stations.states[reading.state]}`))));
     this.drawTable();
   }
 
@@ -276,24 +277,24 @@ class Overview {
     return `#stations?${new URLSearchParams({ station, variable: this.name })}`;
   }
 
-  cells(one) {
+  cells(reading) {
     return [
-      h("a", { href: this.linkOf(one), data: { station: one.station } }, visible(one.station)), visible(one.name), one.text,
-      instant(new Date(one.time).toISOString()), h("span", { class: `state ${one.state}` }, `${SIGNS[one.state]} ${T.stations.states[one.state]}`), one.why,
+      h("a", { href: this.linkOf(reading), data: { station: reading.station } }, reading.station), reading.name, reading.text,
+      instant(new Date(reading.time).toISOString()), h("span", { class: `state ${reading.state}` }, `${SIGNS[reading.state]} ${T.stations.states[reading.state]}`), reading.why,
     ];
   }
 
   tellAge() {
-    const times = spread((this.readings ?? []).filter((one) => one.isShown).map(({ time }) => time));
+    const times = spread((this.readings ?? []).filter((reading) => reading.isShown).map(({ time }) => time));
     const [first, last] = (times ?? []).map((time) => instant(new Date(time).toISOString()));
     this.age.textContent = times ? T.overview.age(first, last, duration(Math.max(0, (Date.now() - times[1]) / 1000))) : "";
   }
 
-  tellHealth(told) {
-    const count = (state) => told.filter((one) => one.state === state).length;
-    const heard = told.reduce((newest, one) => (one.heard > newest ? one.heard : newest), "");
+  tellHealth(stations) {
+    const count = (state) => stations.filter((station) => station.state === state).length;
+    const heard = stations.reduce((newest, { heard: at }) => (at > newest ? at : newest), "");
     const counts = [...BAD_FIRST].reverse().filter(count).map((state) => `${number(count(state))} ${T.stations.states[state]}`);
-    this.health.textContent = T.overview.health(number(told.length), counts, instant(heard));
+    this.health.textContent = T.overview.health(number(stations.length), counts, instant(heard));
   }
 
   // A station of the map
@@ -307,11 +308,11 @@ class Overview {
   }
 
   /** Say what a station measures, and mark it; none clears both. */
-  pick(one) {
-    this.picked = one?.station ?? null;
-    this.map.figure?.find("picked").setv({ data: one && Number.isFinite(one.lon) ? { x: [one.lon], y: [one.lat] } : { x: [], y: [] } });
-    const words = one ? T.overview.card(visible(`${one.station} ${one.name}`.trim()), `${one.text} ${unitText(this.unit)}`, instant(new Date(one.time).toISOString()), [T.stations.states[one.state], one.why].filter(Boolean).join(", ")) : "";
-    this.card.replaceChildren(...(one ? [words, " ", h("a", { href: this.linkOf(one) }, T.overview.look)] : []));
+  pick(reading) {
+    this.picked = reading?.station ?? null;
+    this.map.figure?.find("picked").setv({ data: reading && Number.isFinite(reading.lon) ? { x: [reading.lon], y: [reading.lat] } : { x: [], y: [] } });
+    const words = reading ? T.overview.card(visible(`${reading.station} ${reading.name}`.trim()), `${reading.text} ${unitText(this.unit)}`, instant(new Date(reading.time).toISOString()), [T.stations.states[reading.state], reading.why].filter(Boolean).join(", ")) : "";
+    this.card.replaceChildren(...(reading ? [words, " ", h("a", { href: this.linkOf(reading) }, T.overview.look)] : []));
   }
 
   /** Arrows go from station to station, east and west or north and south; Enter shows the readings. */
@@ -321,7 +322,7 @@ class Overview {
     if (step) {
       event.preventDefault();
       const [axis, by] = step;
-      const ordered = [...this.discs].sort((one, other) => one[axis] - other[axis]);
+      const ordered = [...this.discs].sort((first, second) => first[axis] - second[axis]);
       const at = ordered.findIndex(({ station }) => station === this.picked);
       this.pick(ordered[at < 0 ? 0 : Math.min(Math.max(at + by, 0), ordered.length - 1)]);
     } else if (event.key === "Escape") this.pick(null);
@@ -349,16 +350,16 @@ function markOf({ state, why }) {
   return why ? "unknown" : "reporting";
 }
 
-/** One reading of each station: of the kind (statistic, height, replicate) that most stations have. */
+/** A reading of each station: of the kind (statistic, height, replicate) that most stations have. */
 function newestOf(rows) {
   const kindOf = (row) => [PLAIN.includes(row.statistic) ? 0 : 1, row.height_m, row.replicate].join("|");
   const counts = new Map();
   for (const row of rows) counts.set(kindOf(row), (counts.get(kindOf(row)) ?? 0) + 1);
-  const isBefore = (one, other) => {
-    const [first, second] = [kindOf(one), kindOf(other)];
-    if (first[0] !== second[0]) return first[0] < second[0];
-    if (counts.get(first) !== counts.get(second)) return counts.get(first) > counts.get(second);
-    return first === second ? one.end > other.end : first < second;
+  const isBefore = (row, other) => {
+    const [kind, otherKind] = [kindOf(row), kindOf(other)];
+    if (kind[0] !== otherKind[0]) return kind[0] < otherKind[0];
+    if (counts.get(kind) !== counts.get(otherKind)) return counts.get(kind) > counts.get(otherKind);
+    return kind === otherKind ? row.end > other.end : kind < otherKind;
   };
   const chosen = new Map();
   for (const row of rows) {

@@ -45,18 +45,18 @@ def router(archive: OpenArchive) -> APIRouter:
     turns = anyio.CapacityLimiter(1)
 
     @routes.get("/ground", response_model=None, responses=answer_of("Ground"))
-    async def ground(asked: Annotated[GroundRequest, Query()]) -> Body:
+    async def ground(map_request: Annotated[GroundRequest, Query()]) -> Body:
         """Return shaded relief and contours of an extent, from the layer `elevation`; nulls if there is no such layer.
 
         `shade` is the brightness under a light in the north-west, as base64 of bytes in rows from the south: 0 where no
         elevation is known, else 1 (dark) to 255, level ground 181. `contours` are lines at multiples of `interval` [m].
         """
-        if min(asked.east - asked.west, asked.north - asked.south) < LEAST_EXTENT:
-            edges = f"{asked.west:g}, {asked.east:g}, {asked.south:g}, {asked.north:g}"
+        if min(map_request.east - map_request.west, map_request.north - map_request.south) < LEAST_EXTENT:
+            edges = f"{map_request.west:g}, {map_request.east:g}, {map_request.south:g}, {map_request.north:g}"
             raise InvalidQuery(
                 f"a map needs west below east and south below north, by {LEAST_EXTENT:g} at least; got {edges}"
             )
-        return await to_thread.run_sync(cache.get_body, asked, limiter=turns)
+        return await to_thread.run_sync(cache.get_body, map_request, limiter=turns)
 
     return routes
 
@@ -69,19 +69,19 @@ class _GroundCache:
         self._layer: tuple[str, Layer] | None = None
         self._bodies: LruCache[tuple[str, GroundRequest], Body] = LruCache(KEPT_BYTES)
 
-    def get_body(self, asked: GroundRequest) -> Body:
+    def get_body(self, map_request: GroundRequest) -> Body:
         layers = self._archive.latest().layers
         entry = layers.entries.get(LAYER)
         if entry is None:
             return {"layer": None, "unit": None, "shape": None, "shade": None, "interval": None, "contours": []}
-        key = entry.token, asked
+        key = entry.token, map_request
         body = self._bodies.peek(key)
         if body is None:
             # Each snapshot reads its layers from disk; this one is kept while its content stays.
             if self._layer is None or self._layer[0] != entry.token:
                 self._layer = entry.token, layers[LAYER]
-            extent: Extent = (asked.west, asked.south, asked.east, asked.north)
-            drawn = make_ground(self._layer[1], extent, columns=asked.width)
+            extent: Extent = (map_request.west, map_request.south, map_request.east, map_request.north)
+            drawn = make_ground(self._layer[1], extent, columns=map_request.width)
             body = ground_body(drawn, entry.unit)
             vertices = sum(len(contour.x) for contour in drawn.contours)
             self._bodies.put(key, body, 2 * drawn.shade.size + 2 * _NUMBER_BYTES * vertices)

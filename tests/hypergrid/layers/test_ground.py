@@ -49,7 +49,7 @@ def test_contours_lie_where_the_elevation_is_theirs(step: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("span", "interval"), [(0.5, 0.0), (7.0, 1.0), (30.0, 5.0), (100.0, 10.0), (130.0, 20.0), (2400.0, 200.0)]
+    ("span", "interval"), [(0.5, 0.0), (7.0, 1.0), (36.0, 5.0), (100.0, 10.0), (170.0, 20.0), (2400.0, 200.0)]
 )
 def test_intervals_are_round(span: float, interval: float) -> None:
     ground = make_ground(layer(lambda x, y: 0.3 + span * (x + 200.0) / 2400.0), EXTENT, columns=60)
