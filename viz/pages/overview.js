@@ -70,11 +70,12 @@ class Overview {
     const wanted = params.get("variable");
     // The map is made while the archive is asked what to show on it.
     if (this.hasMap) this.openMap(this.scaleOf(wanted ?? this.name));
+    // Begun at once: the page may be left before there is anything to see.
+    clearInterval(this.timer);
+    this.timer = setInterval(() => this.text && this.look().catch(() => {}), AGAIN_MS);
     const { variables } = this.frame.known;
     const isKnown = variables.some(({ name }) => name === wanted);
     await this.choose(isKnown ? wanted : this.name ?? (await this.suggested()));
-    clearInterval(this.timer);
-    this.timer = setInterval(() => this.look().catch(() => {}), AGAIN_MS);
   }
 
   hide() {
