@@ -439,7 +439,7 @@ def _ground(
     for axis in (plot.xaxis, plot.yaxis):
         axis.formatter = BasicTickFormatter(use_scientific=False)
         axis.ticker = BasicTicker(desired_num_ticks=5 if frame_width > 300 else 3)
-    edges = {"left": [], "right": [], "bottom": [], "top": []}
+    edges: dict[str, Any] = {"left": [], "right": [], "bottom": [], "top": []}
     areas: dict[str, dict[str, Any]] = {"sea": edges, "land": {"xs": [], "ys": []}}
     sources = {name: ColumnDataSource(columns, name=name) for name, columns in areas.items()}
     fill: dict[str, Any] = {"line_color": None, "level": "image"}

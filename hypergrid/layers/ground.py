@@ -151,7 +151,7 @@ def _smooth(heights: Floats, layer: Layer, step: tuple[float, float]) -> Floats:
     known = np.isfinite(heights)
     weights = gaussian_filter(known.astype(np.float64), sigma, mode="nearest")
     sums = gaussian_filter(np.where(known, heights, 0.0), sigma, mode="nearest")
-    return np.divide(sums, weights, out=np.full(heights.shape, np.nan), where=known)
+    return np.asarray(np.divide(sums, weights, out=np.full(heights.shape, np.nan), where=known))
 
 
 def _shade(heights: Floats, *, across_m: float, along_m: float) -> NDArray[np.uint8]:
