@@ -25,9 +25,8 @@ from bokeh.models import (
     LassoSelectTool,
     LinearColorMapper,
     Range1d,
-    ScaleBar,
 )
-from bokeh.models.annotations import ColorBar, Title
+from bokeh.models.annotations import ColorBar, ScaleBar, Title
 from bokeh.models.annotations.dimensional import MetricLength
 from bokeh.models.renderers import GlyphRenderer
 from bokeh.palettes import Cividis256, RdBu11, Viridis256, interp_palette
@@ -254,8 +253,7 @@ def overview_figure(
         plot.text(
             "x", "y", "text", source=ColumnDataSource({name: [] for name in labels}, name="labels"), x_offset="right",
             y_offset="down", text_align="align", text_baseline="baseline", text_font_size="12px", text_color=look.ink,
-            text_font_style="bold", background_fill_color=look.ground, background_fill_alpha=0.75, padding=1,
-            border_radius=3,
+            text_font_style="bold", **_make_plate(look.ground, 0.75),
         )
     )  # fmt: skip
     plot.scatter(
@@ -484,10 +482,15 @@ def _outlines(plot: figure, look: ThemeColours, *, over: bool) -> None:
     _keep_look(
         plot.text(
             "x", "y", "text", angle="angle", source=heights, text_align="center", text_baseline="middle",
-            text_font_size="10px", text_color=look.ink if over else look.contour, padding=1,
-            background_fill_color=look.ground if over else look.panel, background_fill_alpha=0.7, border_radius=2,
+            text_font_size="10px", text_color=look.ink if over else look.contour,
+            **_make_plate(look.ground if over else look.panel, 0.7),
         )
     )  # fmt: skip
+
+
+def _make_plate(colour: str, alpha: float) -> dict[str, Any]:
+    """Return the style of a plate below text; Bokeh's type hints lack it."""
+    return {"background_fill_color": colour, "background_fill_alpha": alpha, "padding": 1, "border_radius": 3}
 
 
 def _keep_look(glyph: GlyphRenderer) -> None:
@@ -497,7 +500,7 @@ def _keep_look(glyph: GlyphRenderer) -> None:
 
 def _scale_bar(plot: figure, extent: MapExtent, look: ThemeColours) -> None:
     """Add a scale bar, which measures the range `ruler`: the width of the map along its middle [m]."""
-    width = plot.x_range.end - plot.x_range.start
+    width = (1.0 + 2.0 * _MARGIN) * (extent.east - extent.west)
     if extent.geographic:
         width *= METRES_PER_DEGREE * math.cos(math.radians((extent.south + extent.north) / 2))
     plot.add_layout(

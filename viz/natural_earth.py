@@ -128,8 +128,11 @@ def read_atlas(path: Path) -> Atlas:
             [_join(arcs, ring) for ring in polygon] for polygon in _list_polygons(topology["objects"]["land"])
         )
     ]
-    lines = ([shapely.LineString(line) for line in kind] for kind in (coast, borders))
-    return Atlas(*(np.array(kind, np.object_) for kind in lines), np.array(land, np.object_))
+    return Atlas(
+        np.array([shapely.LineString(line) for line in coast], np.object_),
+        np.array([shapely.LineString(line) for line in borders], np.object_),
+        np.array(land, np.object_),
+    )
 
 
 def _list_polygons(geometry: dict[str, Any]) -> list[list[list[int]]]:

@@ -85,12 +85,16 @@ def make_ground(layer: Layer, extent: Extent, *, columns: int) -> Ground:
     rows = round(columns * (north - south) * y_m / ((east - west) * x_m))
     rows = min(max(rows, 2), 2 * columns)
     step = (east - west) / columns, (north - south) / rows
-    x, y = west + (np.arange(columns) + 0.5) * step[0], south + (np.arange(rows) + 0.5) * step[1]
+    x, y = west + _find_centres(columns) * step[0], south + _find_centres(rows) * step[1]
     heights = _smooth(_sample(layer, x=x, y=y, step=step), layer, step)
     shade = _shade(heights, across_m=step[0] * x_m, along_m=step[1] * y_m)
     interval_m = _choose_interval(heights)
     lines = tuple(_draw_contours(heights, x=x, y=y, interval_m=interval_m)) if interval_m else ()
     return Ground(extent, shade, interval_m, lines)
+
+
+def _find_centres(count: int) -> Floats:
+    return np.arange(count, dtype=np.float64) + 0.5
 
 
 def _metres_per_unit(layer: Layer, extent: Extent) -> tuple[float, float]:
@@ -195,4 +199,4 @@ def _draw_contours(heights: Floats, *, x: Floats, y: Floats, interval_m: float) 
 def _place(centres: Floats, cells: Floats) -> Floats:
     """Convert positions in cells to coordinates, as exact as a tenth of a cell needs."""
     step = float(centres[1] - centres[0])
-    return np.round(centres[0] + step * cells, max(0, 1 - math.floor(math.log10(step))))
+    return np.asarray(np.round(centres[0] + step * cells, max(0, 1 - math.floor(math.log10(step)))))
