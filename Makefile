@@ -1,11 +1,12 @@
 # Each target makes the environment .venv first, where it is missing or its lock has changed. Needs Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help setup chromium mosquitto judges demo serve warm quick test soak check bench lock clean
+.PHONY: help setup chromium mosquitto judges atlas demo serve warm quick test soak check bench lock clean
 
 BIN := .venv/bin
 STAMP := .venv/ready
 ARGS ?=
 JUDGES := .venv/judges
+ATLAS := viz/atlas/countries-110m.json
 export NODE_PATH := $(CURDIR)/$(JUDGES)/node_modules
 # The tests of a file stay together, and what takes longest comes first.
 SPREAD := --maxprocesses=4 --dist loadfile --no-loadscope-reorder
@@ -31,10 +32,16 @@ $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 setup: warm ## the environment alone: .venv, the archive that makes Spark start faster, and compiled loops
 	@$(BIN)/python -m ingest.spark.appcds
 
-demo: $(STAMP) ## the whole way once: sample data, ingest, a map, the page (ARGS=--no-serve ends instead)
+$(ATLAS): tools/atlas/package-lock.json
+	@sh tools/atlas/fetch.sh $(@D)
+	@if [ -e $@ ]; then touch $@; fi
+
+atlas: $(ATLAS) ## coast and borders of the maps, which a wheel that is built afterwards contains
+
+demo: $(STAMP) $(ATLAS) ## the whole way once: sample data, ingest, a map, the page (ARGS=--no-serve ends instead)
 	$(BIN)/hypergrid demo $(ARGS)
 
-serve: $(STAMP) ## the web API and the page (ARGS are those of hypergrid serve)
+serve: $(STAMP) $(ATLAS) ## the web API and the page (ARGS are those of hypergrid serve)
 	$(BIN)/hypergrid serve $(ARGS)
 
 chromium:
@@ -63,7 +70,7 @@ warm: $(STAMP)
 quick: warm ## most tests, with fewer cases of each, after each change (at most 5 minutes; ARGS go to pytest)
 	$(BIN)/python -m pytest --quick -n logical $(SPREAD) $(ARGS)
 
-test: chromium mosquitto judges warm ## check, and all tests but the long proofs (25 minutes on two processors; ARGS go to pytest)
+test: chromium mosquitto judges atlas warm ## check, and all tests but the long proofs (25 minutes on two processors; ARGS go to pytest)
 	@# Side by side; what the check says comes last.
 	@{ $(CHECK); } >.venv/check.log 2>&1 & checking=$$!; \
 	$(BIN)/python -m pytest -n $(WORKERS) $(SPREAD) $(ARGS); tested=$$?; \

@@ -17,6 +17,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGE: Final = "hypergrid"
 ROOMS: Final = ("ingest", "queries", "viz", "station_data")
+ATLAS: Final = "viz/atlas"
+"""Folder of the maps' coast and borders, which is in no repository."""
 _NAME: Final = re.compile(rf"(?<![\w./-])(?:{'|'.join(ROOMS)})(?:\.\w+)+(?![\w/-])")
 
 
@@ -33,6 +35,8 @@ class WheelRooms(BuildHookInterface):  # type: ignore[type-arg]
         if version == "editable":
             return
         root, built = Path(self.root), Path(self._folder.name)
+        if not (root / ATLAS).is_dir():
+            self.app.display_warning("without coast and borders, which 'make atlas' fetches")
         files = sorted(iterate_files(root))
         modules = {module_of(path.relative_to(root)) for path in files if path.suffix == ".py"}
         for path in files:

@@ -2,8 +2,10 @@
 
 Sources and models that the page looks up by name: `surface` (the image), `veil` (over estimated cells), `stations`,
 `picked` (the chosen cell), `box` (the chosen region), `lines`, `bands` around them, `points` on them, `bars`, `bins`
-and `models` of a variogram, `brush` (over cells that are not chosen), `colours` (the colour mapper), `across` and
-`upwards` (ranges), `heading` (above) and `source` (below).
+and `models` of a variogram, `brush` (over cells that are not chosen), `colours` (the colour mapper), `bar` (the colour
+bar), `labels` of stations, `across` and `upwards` (ranges), `heading` (above) and `source` (below). Each map has its
+ground: `sea`, `land`, `relief`, `contours`, `heights` (labels of contours), `coast`, `borders`; and `ruler`, its width
+in metres, which the scale bar measures.
 """
 
 import math
@@ -24,12 +26,14 @@ from bokeh.models import (
     LinearColorMapper,
     Range1d,
 )
-from bokeh.models.annotations import ColorBar, Title
+from bokeh.models.annotations import ColorBar, ScaleBar, Title
+from bokeh.models.annotations.dimensional import MetricLength
 from bokeh.models.renderers import GlyphRenderer
 from bokeh.palettes import Cividis256, RdBu11, Viridis256, interp_palette
 from bokeh.plotting import figure
 
 from hypergrid.core.units import unit_symbol
+from hypergrid.layers.ground import FLAT, METRES_PER_DEGREE
 
 Theme = Literal["light", "dark"]
 Scale = Literal["sequential", "diverging", "cyclic"]
@@ -59,6 +63,10 @@ PALETTES: Final[dict[Scale, tuple[str, ...]]] = {
 }
 """Colours by kind of field: values, differences from zero, directions."""
 _TOOLS: Final = "pan,wheel_zoom,box_zoom,reset"
+_OVERVIEW_BESIDES: Final = (56, 34)
+"""Width and height of the axis labels of the overview [px]."""
+_LENGTHS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+"""Lengths of a scale bar, in m or km."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +79,27 @@ class ThemeColours:
     grid: str
     veil: str
     """Overlay of cells that are only estimated."""
+    sea: str
+    contour: str
+    """Contours under values; over them they are ink on a halo of the ground."""
+    shadow: str
+    light: str
+    """Slopes of the relief away from the light and towards it, where they are steepest."""
 
 
 LOOKS: Final[dict[Theme, ThemeColours]] = {
-    "light": ThemeColours(ground="#ffffff", panel="#f3f5f7", ink="#1d2733", grid="#d5dbe1", veil="#ffffff70"),
-    "dark": ThemeColours(ground="#171d24", panel="#10151a", ink="#e4e9ee", grid="#37424d", veil="#10151a80"),
-}
+    "light": ThemeColours(
+        ground="#ffffff", panel="#f3f5f7", ink="#1d2733", grid="#d5dbe1", veil="#ffffff70", sea="#d3e1ec",
+        contour="#7d6a4c", shadow="#2b3a4c90", light="#ffffffd0",
+    ),
+    "dark": ThemeColours(
+        ground="#171d24", panel="#10151a", ink="#e4e9ee", grid="#37424d", veil="#10151a80", sea="#0b2236",
+        contour="#a8926a", shadow="#000000b0", light="#c8dcf050",
+    ),
+}  # fmt: skip
+
+HALO: Final = "b0"
+"""Opacity of the halo around lines over values, in hexadecimal."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +179,7 @@ def map_figure(
     veil = LinearColorMapper(palette=[look.veil], low=0, high=1, nan_color="#00000000")
     _image(plot, bounds, veil, "veil")
     _brush(plot, bounds, look)
+    _outlines(plot, look, over=True)
     plot.scatter(
         "x", "y", source=ColumnDataSource({"x": [], "y": []}, name="picked"), size=18, marker="cross",
         line_color="#ffffff", line_width=4,
@@ -180,6 +204,7 @@ def region_figure(extent: MapExtent, words: Words, *, theme: Theme, width: int) 
     plot = _ground(extent.widen(_REGION / (width - 80)), words, look, room=width - 80, tools="pan,wheel_zoom,reset")
     plot.add_tools(drag)
     plot.toolbar.active_drag = drag
+    _outlines(plot, look, over=False)
     box: dict[str, Any] = {"left": [], "right": [], "bottom": [], "top": []}
     plot.quad(
         *box, source=ColumnDataSource(box, name="box"), fill_color="#3b8bba", fill_alpha=0.2, line_color="#3b8bba",
@@ -187,6 +212,63 @@ def region_figure(extent: MapExtent, words: Words, *, theme: Theme, width: int) 
     )  # fmt: skip
     # Keep stations outside the region unchanged.
     plot.add_tools(_station_hover(_stations(plot, extent, nonselection_fill_alpha=1.0, nonselection_line_alpha=1.0)))
+    return _item(plot)
+
+
+def overview_figure(
+    extent: MapExtent, *, theme: Theme, size: tuple[int, int], scale: Scale = "sequential"
+) -> dict[str, Any]:
+    """Draw a map that fills its place, with stations coloured by value, as a Bokeh `json_item`.
+
+    Parameters
+    ----------
+    extent
+        Extent of the stations; the map is wider on two sides, in true proportions.
+    theme
+        Light or dark.
+    size
+        Width and height of the whole figure [px].
+    scale
+        Kind of the values, for the palette.
+    """
+    look = LOOKS[theme]
+    width, height = (max(_LOWEST, whole - besides) for whole, besides in zip(size, _OVERVIEW_BESIDES, strict=True))
+    words = Words("", "", "")
+    plot = _ground(extent.widen(height / width), words, look, room=width, tools=_TOOLS, height=height)
+    plot.xaxis.axis_label = plot.yaxis.axis_label = None
+    plot.toolbar_location, plot.toolbar_inner = "right", True
+    plot.min_border = 0
+    plot.grid.grid_line_alpha = 0.6
+    _outlines(plot, look, over=False)
+    colours = _colours(PALETTES[scale])
+    names = ("lon", "lat", "value", "station", "name", "text", "time", "state", "edge", "marker", "size", "rim")
+    # Bokeh's type hints lack the mapper.
+    style: dict[str, Any] = {"fill_color": {"field": "value", "transform": colours}}
+    stations = plot.scatter(
+        "lon", "lat", source=ColumnDataSource({name: [] for name in names}, name="stations"), size="size",
+        marker="marker", line_color="edge", line_width="rim", **style,
+    )  # fmt: skip
+    labels = ("x", "y", "text", "right", "down", "align", "baseline")
+    _keep_look(
+        plot.text(
+            "x", "y", "text", source=ColumnDataSource({name: [] for name in labels}, name="labels"), x_offset="right",
+            y_offset="down", text_align="align", text_baseline="baseline", text_font_size="12px", text_color=look.ink,
+            text_font_style="bold", **_make_plate(look.ground, 0.75),
+        )
+    )  # fmt: skip
+    plot.scatter(
+        "x", "y", source=ColumnDataSource({"x": [], "y": []}, name="picked"), size=32, fill_color=None,
+        line_color="#d4145a", line_width=3,
+    )  # fmt: skip
+    lines = [("", "@station @name"), ("value", "@text"), ("time", "@time"), ("state", "@state")]
+    plot.add_tools(HoverTool(renderers=[stations], tooltips=lines))
+    bar = ColorBar(
+        color_mapper=colours, name="bar", orientation="horizontal", location="bottom_right", width=min(220, width // 2),
+        height=10, margin=6, padding=8, title="–", background_fill_color=look.ground, background_fill_alpha=0.8,
+        title_text_color=look.ink, title_text_font_style="normal", title_text_font_size="12px",
+        major_label_text_color=look.ink, visible=False,
+    )  # fmt: skip
+    plot.add_layout(bar)
     return _item(plot)
 
 
@@ -332,10 +414,15 @@ def day_by_hour_figure(words: Words, *, theme: Theme, width: int, scale: Scale =
     return _item(plot)
 
 
-def _ground(extent: MapExtent, words: Words, look: ThemeColours, *, room: int, tools: str) -> figure:
-    """Draw an empty map in true proportions, at most `room` pixels wide between its axes."""
+def _ground(
+    extent: MapExtent, words: Words, look: ThemeColours, *, room: int, tools: str, height: int | None = None
+) -> figure:
+    """Draw an empty map in true proportions, at most `room` pixels wide between its axes, above its ground.
+
+    With a `height` [px] it is exactly as large, and the extent has that ratio.
+    """
     ratio = extent.height_by_width
-    frame_width = max(_LOWEST, min(room, round(_TALLEST / ratio)))
+    frame_width = room if height else max(_LOWEST, min(room, round(_TALLEST / ratio)))
     margin_x, margin_y = _MARGIN * (extent.east - extent.west), _MARGIN * (extent.north - extent.south)
     plot = _plot(
         words,
@@ -343,14 +430,87 @@ def _ground(extent: MapExtent, words: Words, look: ThemeColours, *, room: int, t
         ("lon [degree]", "lat [degree]") if extent.geographic else ("x [m]", "y [m]"),
         tools=tools,
         frame_width=frame_width,
-        frame_height=max(_LOWEST, min(_TALLEST, round(frame_width * ratio))),
+        frame_height=height or max(_LOWEST, min(_TALLEST, round(frame_width * ratio))),
         x_range=Range1d(start=extent.west - margin_x, end=extent.east + margin_x),
         y_range=Range1d(start=extent.south - margin_y, end=extent.north + margin_y),
     )
     for axis in (plot.xaxis, plot.yaxis):
         axis.formatter = BasicTickFormatter(use_scientific=False)
         axis.ticker = BasicTicker(desired_num_ticks=5 if frame_width > 300 else 3)
+    edges: dict[str, Any] = {"left": [], "right": [], "bottom": [], "top": []}
+    areas: dict[str, dict[str, Any]] = {"sea": edges, "land": {"xs": [], "ys": []}}
+    sources = {name: ColumnDataSource(columns, name=name) for name, columns in areas.items()}
+    fill: dict[str, Any] = {"line_color": None, "level": "image"}
+    _keep_look(plot.quad(*edges, source=sources["sea"], fill_color=look.sea, **fill))
+    _keep_look(plot.multi_polygons("xs", "ys", source=sources["land"], fill_color=look.panel, **fill))
+    bounds = {"x": [extent.west], "y": [extent.south], "dw": [1.0], "dh": [1.0]}
+    shades = LinearColorMapper(palette=make_relief_palette(look), low=-0.5, high=255.5)
+    _image(plot, bounds, shades, "relief").level = "image"
+    _scale_bar(plot, extent, look)
     return plot
+
+
+def make_relief_palette(look: ThemeColours) -> list[str]:
+    """Return the colours of brightnesses 0 to 255 as `hypergrid.layers.ground` gives them.
+
+    Level ground, and missing elevations (0), are transparent, so that what is below keeps its colour.
+    """
+    palette = ["#00000000"]
+    for brightness in range(255):
+        away = (FLAT - brightness / 254) / FLAT
+        towards = (brightness / 254 - FLAT) / (1 - FLAT)
+        colour, share = (look.shadow, away) if away > 0 else (look.light, towards)
+        palette.append(f"{colour[:7]}{round(int(colour[7:], 16) * share):02x}")
+    return palette
+
+
+def _outlines(plot: figure, look: ThemeColours, *, over: bool) -> None:
+    """Add contours, coast and borders, empty; `over` values they are ink on a halo, else in the background."""
+    lines = (("contours", "solid", "width"), ("borders", "dashed", 1.2), ("coast", "solid", 1.4))
+    for name, dash, width in lines:
+        columns = ("xs", "ys", "level", "width", "halo") if name == "contours" else ("xs", "ys")
+        source = ColumnDataSource({column: [] for column in columns}, name=name)
+        # Bokeh's type hints lack lines by column.
+        style: dict[str, Any] = {"line_width": width, "line_dash": dash, "line_join": "round"}
+        if over:
+            halo: dict[str, Any] = {"line_width": "halo" if name == "contours" else 3.2, "line_join": "round"}
+            _keep_look(plot.multi_line("xs", "ys", source=source, line_color=f"{look.ground}{HALO}", **halo))
+        colour = look.ink if over or name != "contours" else look.contour
+        alpha = 0.9 if over else 0.55 if name == "contours" else 0.75
+        _keep_look(plot.multi_line("xs", "ys", source=source, line_color=colour, line_alpha=alpha, **style))
+    heights = ColumnDataSource({name: [] for name in ("x", "y", "text", "angle")}, name="heights")
+    _keep_look(
+        plot.text(
+            "x", "y", "text", angle="angle", source=heights, text_align="center", text_baseline="middle",
+            text_font_size="10px", text_color=look.ink if over else look.contour,
+            **_make_plate(look.ground if over else look.panel, 0.7),
+        )
+    )  # fmt: skip
+
+
+def _make_plate(colour: str, alpha: float) -> dict[str, Any]:
+    """Return the style of a plate below text; Bokeh's type hints lack it."""
+    return {"background_fill_color": colour, "background_fill_alpha": alpha, "padding": 1, "border_radius": 3}
+
+
+def _keep_look(glyph: GlyphRenderer) -> None:
+    """Make a glyph look equal whether or not something is selected on its figure."""
+    glyph.selection_glyph = glyph.nonselection_glyph = glyph.muted_glyph = None
+
+
+def _scale_bar(plot: figure, extent: MapExtent, look: ThemeColours) -> None:
+    """Add a scale bar, which measures the range `ruler`: the width of the map along its middle [m]."""
+    width = (1.0 + 2.0 * _MARGIN) * (extent.east - extent.west)
+    if extent.geographic:
+        width *= METRES_PER_DEGREE * math.cos(math.radians((extent.south + extent.north) / 2))
+    plot.add_layout(
+        ScaleBar(
+            range=Range1d(start=0, end=width, name="ruler"), unit="m", location="bottom_left", bar_length=0.12,
+            dimensional=MetricLength(include=["m", "km"], ticks=list(_LENGTHS)), margin=6, padding=5,
+            background_fill_color=look.ground, background_fill_alpha=0.75, border_line_color=None,
+            bar_line_color=look.ink, label_text_color=look.ink, label_text_font_size="11px",
+        )
+    )  # fmt: skip
 
 
 def _stations(plot: figure, extent: MapExtent, **style: Any) -> GlyphRenderer:  # noqa: ANN401 - passed on to Bokeh

@@ -31,6 +31,7 @@ def site() -> Starlette:
     return Starlette(
         routes=[
             Route("/", _page),
+            Route("/figures/coast", _coast),
             Route("/figures/{kind}", _figure),
             Mount("/static", StaticFiles(directory=PAGES)),
             Mount("/bokeh", StaticFiles(directory=find_bokeh_js())),
@@ -75,6 +76,7 @@ def _draw_figure(request: Request) -> Response:
         histogram_figure,
         lines_figure,
         map_figure,
+        overview_figure,
         region_figure,
         variogram_figure,
     )
@@ -86,10 +88,12 @@ def _draw_figure(request: Request) -> Response:
     try:
         width = min(max(int(asked.get("width", "800")), 280), 2000)
         match request.path_params["kind"]:
-            case "map" | "region" as kind:
-                edges = [float(asked.get(name, "nan")) for name in ("west", "east", "south", "north")]
-                west, east, south, north = edges
+            case "map" | "region" | "overview" as kind:
+                west, south, east, north = _read_extent(request)
                 extent = MapExtent(west, east, south, north, asked.get("geographic", "true") == "true")
+                if kind == "overview":
+                    height = min(max(int(asked.get("height", "600")), 200), 2000)
+                    return JSONResponse(overview_figure(extent, theme=theme, size=(width, height), scale=scale))
                 if kind == "region":
                     return JSONResponse(region_figure(extent, words, theme=theme, width=width))
                 return JSONResponse(map_figure(extent, words, theme=theme, width=width, scale=scale))
@@ -104,10 +108,40 @@ def _draw_figure(request: Request) -> Response:
             case "variogram":
                 return JSONResponse(variogram_figure(words, theme=theme, width=width))
             case kind:
-                there = "map, region, lines, day_by_hour, histogram and variogram"
+                there = "map, region, overview, lines, day_by_hour, histogram and variogram"
                 raise HTTPException(404, f"no figure {kind!r}; there are {there}")
     except ValueError as error:
         raise HTTPException(400, str(error)) from error
+
+
+async def _coast(request: Request) -> Response:
+    # In turn with the figures: the route needs no key either.
+    response = await to_thread.run_sync(_clip_coast, request, limiter=_DRAWING)
+    response.headers["Cache-Control"] = _KEPT
+    return response
+
+
+def _clip_coast(request: Request) -> Response:
+    """Clip coast, borders and land to `?west=&east=&south=&north=&width=` [degree, px]."""
+    # Shapely and the files take a tenth of a second; the server answers before that.
+    from viz.natural_earth import clip_atlas  # noqa: PLC0415
+
+    try:
+        west, south, east, north = extent = _read_extent(request)
+        pixels = min(max(int(request.query_params.get("width", "800")), 16), 4000)
+    except ValueError as error:
+        raise HTTPException(400, str(error)) from error
+    if not (-540 <= west < east <= 540 and east - west <= 720 and -90 <= south < north <= 90):
+        raise HTTPException(400, f"a coast needs degrees, west below east and south below north; got {extent}")
+    return JSONResponse(clip_atlas(extent, pixels=pixels))
+
+
+def _read_extent(request: Request) -> tuple[float, float, float, float]:
+    """Return west, south, east and north of a request."""
+    west, south, east, north = (
+        float(request.query_params.get(name, "nan")) for name in ("west", "south", "east", "north")
+    )
+    return west, south, east, north
 
 
 async def _problem(request: Request, error: Exception) -> Response:

@@ -30,6 +30,7 @@ from queries.web.responses.waiting import OrphanJobCanceller
 from queries.web.routes import (
     about,
     engine,
+    ground,
     health,
     jobs,
     login,
@@ -117,7 +118,8 @@ def create_app(
     problems.install(app)
     collections = Collections(catalogue)
     native = [
-        login.router(known), about.router(catalogue, collections), readings.router(catalogue.archive, newest),
+        login.router(known), about.router(catalogue, collections), ground.router(catalogue.archive),
+        readings.router(catalogue.archive, newest),
         variograms.router(runner), validation.router(runner), jobs.router(runner, OrphanJobCanceller(runner)),
         results.router(runner),
         engine.router(runner, catalogue.archive, newest), engine.quality_router(catalogue.archive),

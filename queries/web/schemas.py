@@ -232,6 +232,8 @@ _PLAN: Final[Schema] = {
 }  # fmt: skip
 
 
+_NUMBER: Final[Schema] = {"type": "number"}
+_NUMBERS: Final[Schema] = {"type": "array", "items": _NUMBER}
 _ARRAY: Final[Schema] = {
     "type": "object", "required": ["shape", "float64"],
     "properties": {"shape": {"type": "array", "items": _COUNT}, "float64": _TEXT},
@@ -336,6 +338,18 @@ COMPONENTS: Final[dict[str, Schema]] = {
             **dict.fromkeys(("arrays", "covariates"), {"type": "object", "additionalProperties": _ARRAY}),
         },
         ["method", "by", "unit", "names", "score", "stations", "bands", "arrays"],
+    ),
+    "Ground": _object(
+        {
+            **dict.fromkeys(("layer", "unit", "shade"), {"type": ["string", "null"]}),
+            "shape": {"type": ["array", "null"], "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
+            "interval": {"type": ["number", "null"]},
+            "contours": {
+                "type": "array",
+                "items": _object({"level": _NUMBER, **dict.fromkeys("xy", _NUMBERS)}, ["level", "x", "y"]),
+            },
+        },
+        ["layer", "unit", "shape", "shade", "interval", "contours"],
     ),
     "Standing": {"type": "object", "required": ["name", "query", "class", "paused", "muted_until", "standing"]},
     "Alert": {"type": "object", "required": ["id", "number", "query", "happening", "at", "muted", "text"]},

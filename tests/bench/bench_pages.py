@@ -11,13 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import hypergrid as hg
 from hypergrid.core.times import parse_instant
 from ingest.job import ingest
 from tests.bench.kriging_figures import Tell, machine
+from tests.bench.many_stations import ManyStations
 from tests.bench.page_devtools import devtools
 from tests.bench.page_open import MOST_GROWTH, kept_open
 from tests.bench.page_tab import chromium, press_run
-from tests.bench.page_usable import USES, Opening, openings
+from tests.bench.page_usable import USES, FirstValues, Opening, open_overview, openings
 from tests.bench.web_load import QUERIES_FOLDER, Served, served, serving
 
 FIRST_S: Final = 0.5
@@ -35,6 +37,12 @@ MORE_STATIONS: Final = 13_000
 """Stations of a second archive, whose page of stations must not grow with them."""
 USABLE_S: Final = 3.0
 """When a page must be usable, after it is opened."""
+VALUES_S: Final = {"warm": 1.0, "cold": 3.0}
+"""When the overview must show the stations' values, in the median, by whether its server has answered before [s]."""
+OVERVIEWS: Final = 20
+"""Openings of the overview on a warm server."""
+MOST_WEIGHT: Final = 1_800_000
+"""What all that a page loads may weigh, uncompressed [bytes]."""
 MOST_ELEMENTS: Final = 1.1
 """Elements of the page of stations with more of them, over those with fewer."""
 
@@ -42,6 +50,7 @@ TITLES = {
     "first": "From the press of Run to the first picture on the screen, Q1",
     "sharpens": "A surface of many seconds: redraws before it is complete, and its time over that of the API alone",
     "open": "Pages left open while readings come at 60 times real time",
+    "overview": "From opening the pages to the stations in the colours of their newest values, and what is loaded",
     "many": "From opening a page of a network of 2,000 stations until it can be used; elements of 13,000",
 }
 
@@ -191,6 +200,36 @@ def _open(notify: Tell, _pairs: int, quick: bool, minutes: float) -> list[dict[s
     return [row | {"less than 20 %": row["growth %"] < 100 * MOST_GROWTH} for row in rows]
 
 
+def _overview(notify: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
+    warm_count, servers, count = (2, 1, 250) if quick else (max(pairs, OVERVIEWS), SERVERS, STATIONS)
+    rows = []
+    with chromium() as browser, sample(quick=quick) as archive, tempfile.TemporaryDirectory() as folder:
+        many = Path(folder) / "archive"
+        ManyStations(many, count).create(1 if quick else 3)
+        for at, (path, stations) in enumerate(((archive, len(hg.open(archive).stations)), (many, count))):
+            cold, warm = list[FirstValues](), list[FirstValues]()
+            for number in range(servers):
+                with tempfile.TemporaryDirectory() as state, serving(path, Path(state)) as here:
+                    cold.append(open_overview(browser, here.address, stations))
+                    for done in range(warm_count if number == 0 else 0):
+                        notify("overview", (at + done / warm_count) / 2)
+                        warm.append(open_overview(browser, here.address, stations))
+            rows += [_first_values(kind, stations, seen) for kind, seen in (("warm", warm), ("cold", cold))]
+    notify("overview", 1.0)
+    return rows
+
+
+def _first_values(kind: str, stations: int, seen: Sequence[FirstValues]) -> dict[str, Any]:
+    values = [each.values_s for each in seen]
+    weight = max(each.decoded_bytes for each in seen)
+    return {
+        "which": f"{stations:,} stations, {kind} server", "openings": len(seen), "values s": _spread(values),
+        f"at most {VALUES_S[kind]:g} s": statistics.median(values) <= VALUES_S[kind],
+        "ground s": _spread([each.ground_s for each in seen]), "loaded KiB, uncompressed": weight / 1024,
+        "at most 1.8 MB": weight <= MOST_WEIGHT,
+    }  # fmt: skip
+
+
 def _many(notify: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
     few, more, rounds = (250, 500, 1) if quick else (STATIONS, MORE_STATIONS, pairs)
     with chromium() as browser:
@@ -236,6 +275,7 @@ PARTS: Mapping[str, Callable[[Tell, int, bool, float], list[dict[str, Any]]]] = 
     "first": _first,
     "sharpens": _sharpens,
     "open": _open,
+    "overview": _overview,
     "many": _many,
 }
 CASES = (*PARTS, "all")

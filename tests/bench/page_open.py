@@ -37,6 +37,7 @@ _ALERTS: Final[dict[str, Any]] = {
 }  # fmt: skip
 """Alerts that come and go all the time: the noise of each station jumps so far every few slices."""
 TABS: Final[dict[str, str]] = {
+    "overview": "overview?variable=air_temperature",
     "explore": f"explore?{urlencode({'q': json.dumps(_QUESTION), 'pick': '10,10'})}",
     "stations": "stations?station=1&variable=air_temperature&days=1",
     "standing": "standing",
@@ -44,6 +45,7 @@ TABS: Final[dict[str, str]] = {
 }
 """The pages, and what each of them shows."""
 SHOWN: Final[dict[str, str]] = {
+    "overview": "document.getElementById('overview-health').textContent",
     "explore": "document.getElementById('status').textContent",
     "stations": "document.getElementById('stations-summary').textContent",
     "standing": "document.querySelectorAll('#alerts tbody tr').length",
@@ -74,7 +76,7 @@ def look_at(tab: Tab) -> Look:
 def kept_open(
     here: Served, browser: Devtools, *, minutes: float, told: Callable[[float, dict[str, Any]], None]
 ) -> list[dict[str, Any]]:
-    """Keep all four pages open, each in a tab, and return what each held at first and at the end.
+    """Keep all pages open, each in a tab, and return what each held at first and at the end.
 
     Parameters
     ----------

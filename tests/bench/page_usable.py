@@ -32,6 +32,13 @@ AT: Final = """() => new Promise((resolve) => requestAnimationFrame(() => {
   port2.postMessage(null);
 }))"""
 """When the frame is on the screen that shows what the page is now [ms since it was opened]."""
+VALUES: Final = (
+    "document.getElementById('overview-map')?.dataset.drawn"
+    " && document.getElementById('overview-map').figure.find('stations').data.lon.length"
+)
+"""JavaScript: how many stations the overview shows with their values."""
+WEIGHT: Final = """() => [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+  .reduce((sum, one) => sum + one.decodedBodySize, 0)"""
 LOADED: Final = """() => [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
   .reduce((sum, one) => sum + one.transferSize, 0)"""
 
@@ -92,6 +99,13 @@ USES: Final[Mapping[str, Use]] = {
         _choose_plan,
         "document.querySelector('#plan-graph svg:not(.before)')",
     ),
+    # The discs with their values; the arrow keys name a station.
+    "overview": Use(
+        f"({VALUES}) === stations",
+        lambda page, _stations: page.locator("#overview-stage").press("ArrowRight"),
+        "document.getElementById('overview-card').textContent.includes('Gauge')",
+        "document.querySelector('#overview-below tbody tr') && document.getElementById('overview-map').dataset.ground",
+    ),
 }
 
 
@@ -144,6 +158,34 @@ def open_page(browser: Browser, here: Served, name: str, *, stations: int, stand
     ends = [start + length for start, length in tasks if length > LONGEST_TASK_MS]
     longest_ms = max((length for _, length in tasks), default=0.0)
     return Opening(drawn_ms / 1000, max([answered_ms, *ends]) / 1000, longest_ms, elements, loaded)
+
+
+@dataclass(frozen=True)
+class FirstValues:
+    """When the overview showed what."""
+
+    values_s: float
+    """When the stations were on the screen in the colours of their values, after navigation began [s]."""
+    ground_s: float
+    """When all else had come: health, names, relief and coast [s]."""
+    decoded_bytes: int
+    """Everything that was loaded by then, uncompressed."""
+
+
+def open_overview(browser: Browser, address: str, stations: int) -> FirstValues:
+    """Open the pages as their address stands, in a browser that has nothing of them."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    try:
+        page = context.new_page()
+        page.goto(address, wait_until="commit")
+        page.wait_for_function(f"() => ({VALUES}) === {stations}", timeout=_PATIENCE_MS)
+        values_ms = page.evaluate(AT)
+        rest = "document.getElementById('overview-map').dataset.ground && document.querySelector('#overview-below tr')"
+        page.wait_for_function(f"() => {rest}", timeout=_PATIENCE_MS)
+        ground_ms = page.evaluate(AT)
+        return FirstValues(values_ms / 1000, ground_ms / 1000, page.evaluate(WEIGHT))
+    finally:
+        context.close()
 
 
 def standing_queries() -> list[dict[str, Any]]:

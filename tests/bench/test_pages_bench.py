@@ -31,7 +31,7 @@ def test_the_first_picture_and_how_it_sharpens() -> None:
 def test_pages_that_are_left_open_complain_of_nothing_and_keep_no_figures() -> None:
     measured = bench_pages.measure("open", quick=True, minutes=0.2)
     *tabs, processes = measured["parts"]["open"]["rows"]
-    assert [row["tab"] for row in tabs] == ["explore", "stations", "standing", "engine"]
+    assert [row["tab"] for row in tabs] == ["overview", "explore", "stations", "standing", "engine"]
     assert processes["complaints"] == []
     assert "explore: Done" in processes["shown"]
     assert all(row["heap MiB after"] > 0 for row in tabs)
@@ -42,7 +42,7 @@ def test_pages_that_are_left_open_complain_of_nothing_and_keep_no_figures() -> N
 def test_pages_of_many_stations_are_opened_until_they_answer() -> None:
     measured = bench_pages.measure("many", quick=True)
     *rows, larger = measured["parts"]["many"]["rows"]
-    assert [row["page"].partition(",")[0] for row in rows] == ["explore", "stations", "standing", "engine"]
+    assert [row["page"].partition(",")[0] for row in rows] == ["explore", "stations", "standing", "engine", "overview"]
     for row in (*rows, larger):
         assert 0 < row["drawn s"]["least"] <= row["usable s"]["least"]
         assert row["openings"] == 1
@@ -66,3 +66,17 @@ def test_no_two_questions_share_anything() -> None:
 def test_pictures_before_the_complete_one_are_counted() -> None:
     run = Run((0.2, 0.5, 0.9, 1.0), (False, False, True, True), ())
     assert (run.before_complete, run.total_s) == (2, 0.9)
+
+
+def test_the_overview_is_timed_on_warm_and_cold_servers_and_weighed() -> None:
+    measured = bench_pages.measure("overview", quick=True)
+    rows = measured["parts"]["overview"]["rows"]
+    assert [row["openings"] for row in rows] == [2, 1, 2, 1]
+    for row in rows:
+        assert 0 < row["values s"]["least"] <= row["ground s"]["least"]
+        # BokehJS alone is 1,240.
+        assert 1240 < row["loaded KiB, uncompressed"]
+    assert rows[0]["at most 1.8 MB"]
+    ((title, columns, _),) = bench_pages.tables(measured)
+    assert title == bench_pages.TITLES["overview"]
+    assert columns[-1] == "250 stations, cold server"

@@ -43,7 +43,7 @@ def actions(address: str, downloads: Path, span: str = "The newest week") -> lis
         downloading.value.save_as(downloads / downloading.value.suggested_filename)
 
     return [
-        Action("open", "Open the address that `make demo` prints.", lambda page: _open(page, address)),
+        Action("open", "Open the address that `make demo` prints; press Explore.", lambda page: _open(page, address)),
         Action("", f"Time: choose “{span}”.", lambda page: _choose(page, span)),
         Action("question", "Drag over the map of the stations, around the catchment.", _drag),
         Action("", "Beside it: choose “Its uncertainty”.", _choose_uncertainty),
@@ -60,7 +60,7 @@ def actions(address: str, downloads: Path, span: str = "The newest week") -> lis
 
 
 def _open(page: Page, address: str) -> None:
-    page.goto(address)
+    page.goto(f"{address}#explore")
     page.wait_for_selector("body[data-ready=yes]", timeout=30_000)
     page.locator("#region-map canvas").first.wait_for()
     expect(page.locator("#status")).to_contain_text("Done", timeout=120_000)

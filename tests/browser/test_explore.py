@@ -119,7 +119,7 @@ def test_leaving_the_page_stops_its_query(browser: Browser, address: str) -> Non
 
 
 def test_errors_are_told_in_words(page: Page, address: str) -> None:
-    page.goto(address)
+    page.goto(f"{address}#explore")
     page.wait_for_selector("body[data-ready=yes]")
     write(page, {**SMALL, "variable": "air_temprature"})
     page.get_by_role("button", name="Run", exact=True).click()
@@ -194,7 +194,7 @@ def test_it_fits_narrow_windows_and_both_schemes(browser: Browser, address: str,
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
     try:
         page = context.new_page()
-        page.goto(address)
+        page.goto(f"{address}#explore")
         page.wait_for_selector("body[data-ready=yes]")
         write(page, SMALL)
         page.get_by_role("button", name="Run", exact=True).click()

@@ -14,7 +14,7 @@ from tests.browser.pages import SMALL, axe, press_until, run, serious, show, wai
 
 pytestmark = pytest.mark.browser
 
-PAGES = ("Explore", "Stations", "Standing", "Engine")
+PAGES = ("Overview", "Explore", "Stations", "Standing", "Engine")
 CSS = Path(__file__).parents[2] / "viz" / "pages" / "page.css"
 
 NAMELESS = """() => [...document.querySelectorAll(
@@ -188,7 +188,7 @@ def test_an_archive_without_readings_says_what_to_do(page: Page, address: str) -
             route.fallback()
 
     page.route("**/api/v1/variables", answer)
-    page.goto(address)
+    page.goto(f"{address}#explore")
     page.wait_for_selector("body[data-ready=yes]")
     expect(page.locator("#no-data")).to_contain_text("hypergrid ingest")
     is_empty = False
@@ -198,7 +198,7 @@ def test_an_archive_without_readings_says_what_to_do(page: Page, address: str) -
 
 
 def test_a_server_that_is_gone_is_told_and_found_again(page: Page, address: str) -> None:
-    page.goto(address)
+    page.goto(f"{address}#explore")
     page.wait_for_selector("body[data-ready=yes]")
     page.route("**/api/**", lambda route: route.abort())
     page.route("**/health", lambda route: route.abort())

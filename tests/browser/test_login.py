@@ -112,7 +112,7 @@ def test_a_wrong_key_is_told_and_the_right_one_opens_the_page(page: Page, guarde
 def test_by_keyboard_and_the_session_outlives_the_page(
     page: Page, guarded: str, keys: dict[str, str], complaints: list[str]
 ) -> None:
-    page.goto(guarded)
+    page.goto(f"{guarded}#explore")
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.type(keys["query"])
     page.keyboard.press("Enter")
@@ -129,7 +129,7 @@ def test_by_keyboard_and_the_session_outlives_the_page(
 def test_events_come_to_who_is_logged_in(page: Page, guarded: str, keys: dict[str, str], complaints: list[str]) -> None:
     events: list[str] = []
     page.on("request", lambda request: events.append(request.url) if request.url.endswith("/events") else None)
-    page.goto(guarded)
+    page.goto(f"{guarded}#explore")
     log_in(page, keys["query"])
     run(page, SMALL)
     assert events, "the answer is followed by events"

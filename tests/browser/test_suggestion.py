@@ -21,7 +21,7 @@ def values(page: Page) -> np.ndarray:
 
 
 def begin(page: Page, address: str) -> None:
-    page.goto(address)
+    page.goto(f"{address}#explore")
     page.wait_for_selector("body[data-ready=yes]")
     wait_for(page, "Done")
 

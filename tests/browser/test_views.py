@@ -301,7 +301,7 @@ def test_missing_values_are_said_to_be_missing(opened: Page) -> None:
 
 
 def test_a_question_beside_that_cannot_be_answered_leaves_the_first_alone(page: Page, address: str) -> None:
-    page.goto(address)
+    page.goto(f"{address}#explore")
     page.wait_for_selector("body[data-ready=yes]")
     page.get_by_label("Beside it").select_option("variable:wind_direction")
     run(page, SMALL)

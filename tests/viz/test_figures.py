@@ -7,14 +7,19 @@ import numpy as np
 import pytest
 
 from viz.figures import (
+    HALO,
+    LOOKS,
     PALETTES,
     MapExtent,
     Scale,
+    Theme,
     Words,
     day_by_hour_figure,
     histogram_figure,
     lines_figure,
+    make_relief_palette,
     map_figure,
+    overview_figure,
     region_figure,
     variogram_figure,
 )
@@ -136,3 +141,62 @@ def test_lines_have_bands_and_points_and_a_histogram_has_bars() -> None:
     ).keys()
     assert {"bins", "models", "across", "upwards"} <= models(variogram_figure(WORDS, theme="dark", width=600)).keys()
     assert {"bars", "across", "upwards"} <= models(histogram_figure(WORDS, theme="dark", width=600)).keys()
+
+
+GROUND = {"sea", "land", "relief", "contours", "heights", "coast", "borders", "ruler"}
+
+
+def test_every_map_has_a_ground_and_a_scale_bar_in_metres() -> None:
+    items = (
+        map_figure(PASS, WORDS, theme="light", width=600), region_figure(PASS, WORDS, theme="light", width=600),
+        overview_figure(PASS, theme="light", size=(900, 600)),
+    )  # fmt: skip
+    for item in items:
+        found = models(item)
+        assert found.keys() >= GROUND
+        across = item["doc"]["roots"][0]["attributes"]["x_range"]["attributes"]
+        width_m = (across["end"] - across["start"]) * 111_195 * math.cos(math.radians(45.8701))
+        assert found["ruler"]["end"] == pytest.approx(width_m, rel=1e-4)
+        assert "ScaleBar" in found
+        assert found["MetricLength"]["include"] == ["m", "km"]
+    plane = models(map_figure(MapExtent(0, 1000, 0, 500, geographic=False), WORDS, theme="light", width=600))
+    assert plane["ruler"]["end"] == pytest.approx(1160.0)
+
+
+def test_the_overview_fills_its_place_in_true_proportions() -> None:
+    item = overview_figure(PASS, theme="dark", size=(1265, 712), scale="cyclic")
+    root = item["doc"]["roots"][0]["attributes"]
+    across, upwards = (root[name]["attributes"] for name in ("x_range", "y_range"))
+    assert root["frame_width"] > 1180
+    assert root["frame_height"] > 660
+    shrink = math.cos(math.radians(45.8701))
+    ratio = (upwards["end"] - upwards["start"]) / ((across["end"] - across["start"]) * shrink)
+    assert root["frame_height"] / root["frame_width"] == pytest.approx(ratio, rel=0.01)
+    found = models(item)
+    assert found.keys() >= {"stations", "labels", "picked", "colours", "bar"}
+    assert found["colours"]["palette"] == list(PALETTES["cyclic"])
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_level_ground_leaves_colours_as_they_are(theme: Theme) -> None:
+    palette = make_relief_palette(LOOKS[theme])
+    opacity = [int(colour[7:], 16) for colour in palette]
+    assert len(palette) == 256
+    assert opacity[0] == 0, "nothing is drawn where no elevation is known"
+    assert opacity[181] <= 1
+    assert opacity[1] > opacity[100] > opacity[170] > opacity[181] < opacity[200] < opacity[255]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("scale", ["sequential", "diverging", "cyclic"])
+def test_lines_over_values_have_contrast_with_their_halo_on_every_colour(theme: Theme, scale: Scale) -> None:
+    look, share = LOOKS[theme], int(HALO, 16) / 255
+
+    def blend(below: str) -> str:
+        parts = [(int(look.ground[at : at + 2], 16), int(below[at : at + 2], 16)) for at in (1, 3, 5)]
+        return "#" + "".join(f"{round(share * above + (1 - share) * under):02x}" for above, under in parts)
+
+    ink = luminance(look.ink)
+    for colour in PALETTES[scale]:
+        halo = luminance(blend(colour))
+        assert (max(ink, halo) + 0.05) / (min(ink, halo) + 0.05) >= 3.0, colour

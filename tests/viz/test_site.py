@@ -15,7 +15,7 @@ import pytest
 from hypergrid.interpolation.variograms.models import MODELS
 from viz.site import PAGES, site
 
-TEXTS = ("text.js", "text_others.js")
+TEXTS = ("text.js", "text_others.js", "text_overview.js")
 
 
 class Client:
@@ -39,7 +39,7 @@ def test_the_page_names_files_that_are_served(client: Client) -> None:
     page = client.get("/")
     assert page.status_code == 200
     addresses = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
-    assert len(addresses) == 4
+    assert len(addresses) >= 5
     for address in addresses:
         assert client.get(f"/{address}").status_code == 200, address
 
@@ -55,7 +55,7 @@ def test_nothing_in_the_page_is_inline() -> None:
     assert not re.search(r"<script(?![^>]*src=)|<style|\son[a-z]+=|\sstyle=", page)
 
 
-@pytest.mark.parametrize("kind", ["lines", "day_by_hour", "map", "region", "histogram", "variogram"])
+@pytest.mark.parametrize("kind", ["lines", "day_by_hour", "map", "region", "overview", "histogram", "variogram"])
 def test_figures_are_served(client: Client, kind: str) -> None:
     answer = client.get(f"/figures/{kind}", params={"west": 7, "east": 8, "south": 45, "north": 46, "units": "degC"})
     assert answer.status_code == 200
@@ -68,6 +68,9 @@ def test_figures_are_served(client: Client, kind: str) -> None:
         ("/figures/globe", 404),
         ("/figures/map", 400),
         ("/figures/map?west=a", 400),
+        ("/figures/coast", 400),
+        ("/figures/coast?west=9&east=8&south=1&north=2", 400),
+        ("/figures/coast?west=8&east=9&south=1&north=200", 400),
         ("/figures/lines?width=x", 400),
         ("/x", 404),
         ("/static/x.js", 404),
@@ -85,7 +88,7 @@ def test_static_files_stay_in_their_folder(client: Client) -> None:
     assert client.get("/static/%2e%2e/site.py").status_code == 404
 
 
-def test_english_stands_in_two_files() -> None:
+def test_english_stands_in_files_of_its_own() -> None:
     told = re.compile(r"""["`>][A-Z][a-z]+ [a-z]+ [a-z]+""")
     for file in PAGES.glob("*.js"):
         code = "\n".join(

@@ -49,8 +49,8 @@ export const text = (what) => send(`${PREFIX}/${what}`, {}, (response) => respon
 export const ask = (document, order) => post(`${PREFIX}/queries?order=${order}`, document);
 export const explain = (document) => post(`${PREFIX}/queries/explain`, document);
 export const variogram = (document, how) => post(`${PREFIX}/queries/variogram?${new URLSearchParams(how)}`, document);
-/** A first query of the archive, and a query carried over to another variable: each {query, notes}. */
-export const suggest = () => look("suggestion");
+/** A first query of the archive, or of a variable of it, and a query carried over to another variable: each {query, notes}. */
+export const suggest = (variable) => look(variable ? `suggestion?${new URLSearchParams({ variable })}` : "suggestion");
 export const adapt = (document, variable) => post(`${PREFIX}/suggestion?${new URLSearchParams({ variable })}`, document);
 export const plan = (document) => post(`${PREFIX}/engine/plan`, document);
 /** `keepalive` lets the request outlive the page that sends it. */
@@ -62,6 +62,8 @@ export const jobAddress = (id) => `${PREFIX}/queries/${id}`;
 export const rejectsAddress = `${PREFIX}/rejects?f=csv`;
 /** The bare figure, without data. */
 export const figure = (kind, words) => send(`figures/${kind}?${new URLSearchParams(words)}`);
+/** Coast, borders and land in an extent, as columns of glyphs; it takes no key. */
+export const coast = (extent, width) => send(`figures/coast?${new URLSearchParams({ ...extent, width })}`);
 export const alive = () => send("health");
 
 export const logIn = (key) => post(SESSION, { key });
@@ -118,9 +120,18 @@ export async function cell(id, row, column, level) {
   return { ...body, values: floats(body.values), variance: body.variance && floats(body.variance) };
 }
 
-/** Rows of a CSV answer as objects by column; text with commas stands in quotes. */
-export async function rows(what) {
-  const [head, ...lines] = (await text(what)).trimEnd().split(/\r?\n/).map(split);
+/** Relief and contours in an extent; its shape is null where the archive has no elevation layer. */
+export async function ground(extent, width) {
+  const body = await look(`ground?${new URLSearchParams({ ...extent, width })}`);
+  return { ...body, shade: body.shade && bytes(body.shade) };
+}
+
+/** Rows of a CSV answer as objects by column. */
+export const rows = async (what) => rowsOf(await text(what));
+
+/** Rows of CSV as objects by column; text with commas stands in quotes. */
+export function rowsOf(csv) {
+  const [head, ...lines] = csv.trimEnd().split(/\r?\n/).map(split);
   return lines.map((line) => Object.fromEntries(head.map((name, place) => [name, line[place] ?? ""])));
 }
 

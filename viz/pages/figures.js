@@ -115,6 +115,10 @@ export function image(values, rows, columns) {
   return Bokeh.require("core/util/ndarray").ndarray(values, { dtype: "float64", shape: [rows, columns] });
 }
 
+export function bytesImage(values, rows, columns) {
+  return Bokeh.require("core/util/ndarray").ndarray(values, { dtype: "uint8", shape: [rows, columns] });
+}
+
 /** Least and greatest finite value, null where there is none. */
 export function spread(values) {
   let low = Infinity;

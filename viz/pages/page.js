@@ -2,17 +2,20 @@
 
 import * as api from "./api.js";
 import { button, choice, empty, field, h, number, part, problemBox } from "./dom.js";
-import * as engine from "./engine.js";
-import * as explore from "./explore.js";
 import { askForKey, may, whoAsks } from "./login.js";
-import * as standing from "./standing.js";
-import * as stations from "./stations.js";
 import { T } from "./text.js";
 import { choose, chosen, onTheme } from "./theme.js";
 
 /** Versions of the archive at most that can be chosen, the newest; a link may name others. */
 const MOST_VERSIONS = 200;
-const PAGES = { explore, stations, standing, engine };
+/** The pages, each loaded when it is first shown: the first picture waits for no other. */
+const PAGES = {
+  overview: () => import("./overview.js"),
+  explore: () => import("./explore.js"),
+  stations: () => import("./stations.js"),
+  standing: () => import("./standing.js"),
+  engine: () => import("./engine.js"),
+};
 /** Scopes that a page needs beyond reading. */
 const NEEDS = { standing: "operate", engine: "operate" };
 const AGAIN_MS = 2000;
@@ -26,7 +29,7 @@ let trouble = null;
 /** What the address says: the page, and what it shows. */
 function address() {
   const [name, query = ""] = location.hash.slice(1).split(/\?(.*)/s);
-  return { name: name in PAGES ? name : "explore", params: new URLSearchParams(query) };
+  return { name: name in PAGES ? name : "overview", params: new URLSearchParams(query) };
 }
 
 const hash = (name, params) => `#${name}${params && String(params) ? `?${params}` : ""}`;
@@ -154,9 +157,12 @@ async function show() {
   }
   await frame.attempt(async () => {
     if (!opened[name]) {
+      const page = await PAGES[name]();
       if (OFFER_SAVED.includes(name)) frame.known.saved = await saved;
-      part(`page-${name}`).replaceChildren();
-      opened[name] = PAGES[name].open(part(`page-${name}`), frame);
+      // Another page may be shown meanwhile, or this one a second time.
+      if (shown !== name) return;
+      if (!opened[name]) part(`page-${name}`).replaceChildren();
+      opened[name] ??= page.open(part(`page-${name}`), frame);
     }
     await opened[name].show(params);
   });

@@ -2,6 +2,7 @@
 
 import { visible } from "./dom.js";
 import { clear, Figure, image, span, spread, stretch } from "./figures.js";
+import { layGround } from "./ground.js";
 import { T } from "./text.js";
 
 const HOUR_MS = 3_600_000;
@@ -82,6 +83,9 @@ export class MapPicture {
     const veil = Float64Array.from(frame.computed, (computed) => (estimated === "veil" && !computed ? 1 : NaN));
     this.image.data = { ...this.image.data, image: [image(values, rows, columns)] };
     this.veil.data = { ...this.veil.data, image: [image(veil, rows, columns)] };
+    // After the first values, which it must not delay.
+    if (!this.hasGround) layGround(this.figure, this.surface.dims[1] === "lon");
+    this.hasGround = true;
   }
 
   /** Mark a cell, or none. */
@@ -156,8 +160,12 @@ export async function openRegion(place, stations, { health, title, onBox, onTap 
       if (away[nearest] < 0.05 * (bounds.east - bounds.west)) onTap(columns.id[nearest]);
     },
   });
+  layGround(figure);
   return figure;
 }
+
+/** The empty map of the stations that fills a place. */
+export const openOverview = (place, stations, scale) => Figure.open(place, "overview", { ...around(stations), scale, height: place.clientHeight });
 
 export function drawBox(figure, box) {
   const one = (value) => (box ? [value] : []);

@@ -35,6 +35,7 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/publication", "read"),
     ("GET", f"{API}/stations", "read"),
     ("GET", f"{API}/layers", "read"),
+    ("GET", f"{API}/ground", "read"),
     ("GET", f"{API}/snapshots", "read"),
     ("GET", f"{API}/functions", "read"),
     ("GET", f"{API}/saved", "read"),

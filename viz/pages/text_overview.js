@@ -1,0 +1,25 @@
+// What Overview says; `text.js` has it too.
+
+export const OVERVIEW = {
+  variable: "Latest values of",
+  mapOf: "Map of it",
+  stage: "Map of the latest values. Arrow keys go from station to station, Enter shows the readings of one, Escape leaves it; the table below says the same",
+  alt: (count, quantity, range, unit) => `Map of ${count} stations${range ? `, coloured by ${quantity} from ${range[0]} to ${range[1]} ${unit}` : ""}; the table below says the same`,
+  health: (count, counts, time) => `${count === "1" ? "1 station" : `${count} stations`}: ${counts.join(", ")}; newest reading ${time}`,
+  age: (first, last, ago) => (first === last ? `All read at ${last}, ${ago} ago.` : `Read from ${first} to ${last}, the newest ${ago} ago.`),
+  key: (marks) => `On the map: ${marks.join(", ")}.`,
+  marks: { late: "late", dead: "dead", unknown: "no current value" },
+  card: (station, value, time, state) => `${station}: ${value} at ${time}, ${state}.`,
+  look: "Its readings",
+  old: "more than two days older than the newest",
+  noValue: "without a value",
+  noReadings: (quantity) => `No station has a reading of ${quantity} yet; choose another variable.`,
+  without: (count) => `Without a position, and so in this table only: ${count === "1" ? "1 station" : `${count} stations`}.`,
+  title: "Latest values",
+  caption: "The newest reading of each station; those that are suspect, fail or are old have no colour on the map",
+  columns: (unit) => ["Station", "Name", `Value [${unit}]`, "Read at", "State", "Remark"],
+  noPlaces: "No station has a position, so there is no map yet.",
+  noPlacesAdvice: "Give longitude and latitude [degree] of each station in the deployment file, then read the raw files again with it:",
+  noPlacesFile: "[[station]]\nid = \"1\"\nlon = 7.179194\nlat = 45.870083",
+  noPlacesCommand: "hypergrid ingest ARCHIVE --remap --deployment deployment.toml",
+};
