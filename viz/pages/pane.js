@@ -12,19 +12,21 @@ const MOST_ROWS = 200;
 
 /** A picture: "map", "lines", "heat" or "histogram" of what `show` is given. */
 export class Pane {
-  constructor(name) {
+  /** `filled`: the picture fills its place, and its words, table and files stand elsewhere, in `about`. */
+  constructor(name, { filled = false } = {}) {
     const caption = name === "first" ? "caption" : `caption-${name}`;
     this.name = name;
-    this.place = h("div", { id: name === "first" ? "picture" : `picture-${name}`, class: "picture", role: "img", "aria-labelledby": caption });
-    this.caption = h("figcaption", { id: caption });
+    this.place = h("div", { id: name === "first" ? "picture" : `picture-${name}`, class: filled ? "picture filled" : "picture", role: "img", "aria-labelledby": caption });
+    this.caption = h(filled ? "p" : "figcaption", { id: caption });
     this.tablePlace = h("div");
     this.details = h("details", { class: "as-table", on: { toggle: () => this.fillTable() } }, h("summary", {}, T.pane.table), this.tablePlace);
     this.saves = h("div", { class: "buttons small", hidden: true },
       button(T.pane.png, () => this.savePicture("png")), button(T.pane.svg, () => this.savePicture("svg")),
       button(T.pane.csv, () => save(this.file("csv"), csv(...this.rows()), "text/csv")));
     this.details.hidden = true;
-    this.key = h("div");
-    this.element = h("figure", { class: "pane" }, this.place, this.key, this.caption, this.saves, this.details);
+    this.key = h("div", { class: "legend-place" });
+    this.about = h("div", { id: `about-${name}` }, this.caption, this.saves, this.details);
+    this.element = filled ? h("figure", { class: `pane pane-${name}` }, this.place, this.key) : h("figure", { class: "pane" }, this.place, this.key, ...this.about.childNodes);
     this.clear();
   }
 
@@ -37,9 +39,15 @@ export class Pane {
     this.saves.hidden = this.details.hidden = true;
   }
 
+  /** Width and, where pictures fill it, height of their place. */
+  get size() {
+    const { clientWidth, clientHeight, classList } = this.place;
+    return classList.contains("filled") ? `${clientWidth} ${clientHeight}` : clientWidth;
+  }
+
   /** What pictures have in common that one figure can show. */
   identity({ view, surface, title, units, scale }) {
-    return [view, title, units, scale, this.place.clientWidth, JSON.stringify(surface.dims ?? ""), surface.lon?.length, surface.x?.length, surface.lat?.length].join("|");
+    return [view, title, units, scale, this.size, JSON.stringify(surface.dims ?? ""), surface.lon?.length, surface.x?.length, surface.lat?.length].join("|");
   }
 
   /** The map of what is shown; it can be opened before there is anything to draw, so that the first picture need not wait for it. */
@@ -71,6 +79,7 @@ export class Pane {
       this.figure = this.map.figure;
       if (shown.range) this.map.range = shown.range;
       this.map.draw(shown.frame, shown.estimated);
+      this.map.hatch(shown.uncertain ?? null, shown.frame.shape);
       this.map.mark(shown.picked);
     } else {
       this.map = this.opening = null;
@@ -84,7 +93,8 @@ export class Pane {
       else if (view === "histogram") this.figure = await drawHistogram(this.place, shown.values, words);
     }
     this.drawn = identity;
-    this.figure.head(visible(shown.heading), shown.surface.source);
+    this.drawnSize = this.size;
+    this.figure.head(visible(shown.heading), shown.surface.source, visible(shown.headingBeside ?? ""));
     this.key.replaceChildren(...[view === "lines" ? legend(shown.lines) : view === "variogram" ? legend(models(shown.variogram)) : null].filter(Boolean));
     this.caption.textContent = visible(shown.words);
     this.saves.hidden = this.details.hidden = false;
