@@ -132,7 +132,7 @@ def test_bright_hours_are_marked_in_both_lines_by_keyboard(
 def test_windy_hours_are_marked_in_the_radiation(page: Page, address: str, archive: hg.OpenArchive) -> None:
     """Two questions of other variables and steps: times are what they have in common."""
     page.route("**/api/v1/saved", lambda route: route.fulfill(json={"wind": WIND, "radiation": RADIATION}))
-    page.goto(address)
+    page.goto(f"{address}#explore")
     page.wait_for_selector("body[data-ready=yes]")
     page.get_by_label("Beside it").select_option("saved:radiation")
     run(page, WIND)
@@ -165,7 +165,7 @@ def test_axe_finds_nothing_serious(browser: Browser, address: str, scheme: Any) 
     context = browser.new_context(viewport={"width": 1300, "height": 900}, color_scheme=scheme)
     try:
         page = context.new_page()
-        page.goto(address)
+        page.goto(f"{address}#explore")
         page.wait_for_selector("body[data-ready=yes]")
         maps(page)
         page.locator("#brush summary").click()

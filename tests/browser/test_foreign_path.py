@@ -83,7 +83,7 @@ def test_a_map_its_files_and_an_alert_are_ten_actions_away(
     threshold_c = round(network.threshold_c, 1)
     visitor = Visitor(page, tmp_path)
     with served(visit.archive, Settings(webhook_hosts=(hook.host,))) as address:
-        visitor.open(f"{address}/")
+        visitor.open(f"{address}/#explore")
         wait_for(page, "Done")
         visitor.choose("Beside it", "Its uncertainty")
         expect(page.locator("#caption-second")).to_contain_text("100 % computed", timeout=LONGEST_MS)

@@ -21,7 +21,7 @@ def values(page: Page) -> np.ndarray:
 
 
 def begin(page: Page, address: str) -> None:
-    page.goto(address)
+    page.goto(f"{address}#explore")
     page.wait_for_selector("body[data-ready=yes]")
     wait_for(page, "Done")
 
@@ -82,8 +82,9 @@ def test_a_query_of_ones_own_is_carried_over_with_notes(opened: Page, archive: h
     assert steps[0]["time"] == "6h"
     assert steps[1]["grid"] == SMALL["steps"][1]["grid"]
     expect(opened.locator("#document-hint")).to_contain_text("mean is now rain_accumulation")
-    # It was not asked, and is not.
-    expect(opened.locator("#status")).to_have_text("Nothing runs.")
+    # What is seen was changed, so it is asked at once.
+    wait_for(opened, "Done")
+    expect(opened.locator("#caption")).to_contain_text("Map of")
     archive.query(written(opened)).surface()
 
 

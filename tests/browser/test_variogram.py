@@ -94,7 +94,7 @@ def test_series_and_what_stands_beside_have_variograms(opened: Page, archive: hg
 
 
 def test_a_variogram_that_cannot_be_says_why(page: Page, address: str) -> None:
-    page.goto(address)
+    page.goto(f"{address}#explore")
     page.wait_for_selector("body[data-ready=yes]")
     run(page, {"variable": "wind_direction", "steps": [{"op": "aggregate", "function": "sample", "time": "1h"}]})
     page.get_by_label("Variogram", exact=True).check()
@@ -109,7 +109,7 @@ def test_axe_finds_nothing_serious(browser: Browser, address: str, scheme: Any) 
     context = browser.new_context(viewport={"width": 1300, "height": 900}, color_scheme=scheme)
     try:
         page = context.new_page()
-        page.goto(address)
+        page.goto(f"{address}#explore")
         page.wait_for_selector("body[data-ready=yes]")
         run(page, HOURLY)
         page.get_by_label("Variogram", exact=True).check()

@@ -111,7 +111,10 @@ class Explore {
   /** Show what the address says; one that was asked is asked again. */
   async show(params) {
     this.frame.units(this.answer.units());
-    if (!params.has("q") && !this.begun) await this.suggest();
+    if (!params.has("q") && !this.begun) {
+      if (params.size) this.answer.restore(params);
+      await this.suggest();
+    }
     if (!params.has("q") || String(params) === this.noted) return;
     this.begun = true;
     this.noted = String(params);

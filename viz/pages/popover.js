@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 /** A part with a name and a value on its button; it closes by Escape, and by a press elsewhere. */
 export function popover(id, name, ...content) {
   const value = h("span", { class: "value" });
-  const made = h("details", { id, class: "popover" }, h("summary", {}, h("span", {}, name), value), h("div", { class: "over" }, ...content));
+  const made = h("details", { id, class: "popover" }, h("summary", { id: `${id}-button` }, h("span", {}, name), value), h("div", { class: "over" }, ...content));
   made.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !made.open) return;
     event.stopPropagation();
