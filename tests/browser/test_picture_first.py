@@ -1,4 +1,4 @@
-"""The picture first: it fills the window, what is seen is changed beside it, pictures are swiped, cells become finer."""
+"""The picture first: it fills the window, is changed beside it, swiped, hatched, and its cells become finer."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,8 +27,8 @@ FRAME = """(id) => {
 LEAST_TOUCH_PX = 40
 SMALL_TARGETS = """(least) => [...document.querySelectorAll("#page-explore button, #page-explore select,"
     + " #page-explore summary, #page-explore input[type=range]")]
-  .filter((one) => one.closest(".screen") && one.checkVisibility({ visibilityProperty: true }))
-  .map((one) => [one.id || one.textContent, one.getBoundingClientRect()])
+  .filter((control) => control.closest(".screen") && control.checkVisibility({ visibilityProperty: true }))
+  .map((control) => [control.id || control.textContent, control.getBoundingClientRect()])
   .filter(([name, box]) => box.height && box.height < least).map(([name, box]) => `${name}: ${box.height}`)"""
 
 

@@ -41,9 +41,9 @@ export function besideOf(choice, document, { saved, functions }) {
 }
 
 /** Whether two surfaces cover the same stretch, so that their pictures lie over each other. */
-export function sameExtent(one, other) {
-  if (one.kind !== "map" || other.kind !== "map" || String(one.dims) !== String(other.dims)) return false;
-  const [first, second] = [extent(one), extent(other)];
-  const near = (edges, others) => edges.every((edge, at) => Math.abs(edge - others[at]) < 1e-3 * (edges[1] - edges[0]));
-  return near(first.column, second.column) && near(first.row, second.row);
+export function sameExtent(first, second) {
+  if (first.kind !== "map" || second.kind !== "map" || String(first.dims) !== String(second.dims)) return false;
+  const isNear = (edges, others) => edges.every((edge, at) => Math.abs(edge - others[at]) < 1e-3 * (edges[1] - edges[0]));
+  const [edges, others] = [extent(first), extent(second)];
+  return isNear(edges.column, others.column) && isNear(edges.row, others.row);
 }
