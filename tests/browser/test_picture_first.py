@@ -82,9 +82,8 @@ def test_what_is_seen_is_changed_beside_the_picture_and_asked_at_once(page: Page
     assert written(page)["steps"][0] == {"op": "aggregate", "function": "max", "time": "1h"}
     assert page.get_by_label("Time cell").get_attribute("max") == "23"
     # The same length earlier, of which there are no readings, and back.
-    before = written(page)["clip"]["time"]
     page.get_by_role("button", name="Earlier by the same length").click()
-    assert written(page)["clip"]["time"] == ["2007-09-30T00:00Z", before[0].replace(":00Z", ":00Z")]
+    assert written(page)["clip"]["time"] == ["2007-09-30T00:00Z", "2007-10-01T00:00Z"]
     page.get_by_role("button", name="Later by the same length").click()
     assert written(page)["clip"]["time"] == ["2007-10-01T00:00Z", "2007-10-02T00:00Z"]
     wait_for(page, "Done")

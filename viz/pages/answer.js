@@ -137,10 +137,11 @@ export class Answer {
     Object.assign(this, { token, document, order, questions: [] });
     this.onRunning(true);
     this.status.textContent = T.answer.asking;
-    this.looks.hide();
+    this.looks.endFilm();
     this.downloads.hidden = this.notes.hidden = this.opinionPart.hidden = true;
     this.range.textContent = "";
-    for (const pane of Object.values(this.panes)) pane.clear(T.answer.first);
+    // The old picture stays, paled, until there is another one: what is seen does not flicker while it is changed.
+    for (const pane of Object.values(this.panes)) pane.age(T.answer.first);
     this.showPanes();
     const on = {
       plan: (question) => token === this.token && this.frame.attempt(() => this.onPlan(question, onPlan)),
@@ -162,6 +163,7 @@ export class Answer {
       this.status.textContent = T.answer.idle;
       this.bar.value = 0;
       for (const pane of Object.values(this.panes)) pane.clear(T.answer.refused);
+      this.looks.hide();
       this.onRunning(false);
       throw problem;
     }

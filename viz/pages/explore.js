@@ -47,7 +47,7 @@ class Explore {
     const { answer } = this;
     const { bar, mapControls } = answer.looks;
     this.sentence = h("p", { id: "sentence" });
-    this.how = button(T.see.how, () => this.showPanel(this.panel.hidden), { id: "how", "aria-expanded": "false", "aria-controls": "panel" });
+    this.how = button(T.see.how, () => this.showPanel(this.panel.hidden || this.isSheetDown), { id: "how", "aria-expanded": "false", "aria-controls": "panel" });
     this.panel = this.question();
     this.sheet = h("div", { class: "sheet", id: "sheet" }, button(T.see.close, () => this.showSheet(false), { class: "close-sheet", id: "close-sheet" }), this.see.element, bar, this.panel);
     this.opener = button(T.see.controls, () => this.showSheet(true), { id: "open-sheet", "aria-controls": "sheet" });
@@ -81,19 +81,28 @@ class Explore {
       h("div", { class: "field" }, h("label", { for: "document" }, T.explore.json), builder.text, builder.told));
   }
 
+  /** Whether controls are a sheet, as in a narrow window. */
+  get hasSheet() {
+    return getComputedStyle(this.sheet).display !== "contents";
+  }
+
+  get isSheetDown() {
+    return this.hasSheet && !this.sheet.classList.contains("open");
+  }
+
   showPanel(isShown) {
     this.panel.hidden = !isShown;
     this.how.setAttribute("aria-expanded", String(isShown));
-    // Where the window is narrow it is part of the sheet.
-    if (getComputedStyle(this.sheet).display !== "contents") this.showSheet(isShown);
-    if (isShown) this.panel.scrollIntoView({ block: "nearest" });
+    if (!this.hasSheet) return;
+    this.showSheet(isShown);
+    if (isShown) this.panel.scrollIntoView();
   }
 
   /** Slide the controls up over the picture, or down again; in wide windows they stand above it. */
   showSheet(isShown) {
     this.sheet.classList.toggle("open", isShown);
     this.opener.setAttribute("aria-expanded", String(isShown));
-    if (getComputedStyle(this.sheet).display !== "contents") part(isShown ? "close-sheet" : "open-sheet").focus();
+    if (this.hasSheet) part(isShown ? "close-sheet" : "open-sheet").focus();
   }
 
   /** Ask of another region, on cells that the page chooses where none are given. */

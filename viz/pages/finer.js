@@ -54,6 +54,8 @@ export class Finer {
   async ask(finer, order, token) {
     const [up, across] = gridStep(finer).grid.shape;
     this.say(T.finer.asking(across, up));
+    // What was kept, or was measured on an idle machine, may have taken less than this does.
+    this.waiting = setTimeout(() => this.stop(), 2000 * LONGEST_S);
     const question = await pose(finer, order, {
       plan: () => {},
       progress: () => {},

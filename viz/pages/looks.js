@@ -133,9 +133,14 @@ export class Looks {
 
   // What a surface offers
 
+  /** Nothing is shown: there is nothing to look at. */
   hide() {
-    this.endFilm();
-    this.place.hidden = this.views.hidden = this.fit.element.hidden = true;
+    this.views.hidden = this.fit.element.hidden = true;
+    this.hideMap();
+  }
+
+  hideMap() {
+    this.place.hidden = true;
     this.pickedValue.textContent = "";
     for (const { part } of Object.values(this.sliders)) part.hidden = true;
   }
@@ -143,7 +148,10 @@ export class Looks {
   show(surface) {
     this.surface = surface;
     this.showViews(surface);
-    if (surface.kind !== "map") return;
+    if (surface.kind !== "map") {
+      this.hideMap();
+      return;
+    }
     for (const [name, { input, text, part }] of Object.entries(this.sliders)) {
       const words = SLIDERS[name](surface);
       const most = Math.max(words.length - 1, 0);

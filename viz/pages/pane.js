@@ -37,6 +37,15 @@ export class Pane {
     this.key.replaceChildren();
     this.caption.textContent = visible(words);
     this.saves.hidden = this.details.hidden = true;
+    this.place.classList.remove("aged");
+  }
+
+  /** Keep the picture, paled, until another one comes; it is nothing that is shown any more. */
+  age(words) {
+    this.shown = null;
+    this.caption.textContent = visible(words);
+    this.saves.hidden = this.details.hidden = true;
+    this.place.classList.toggle("aged", Boolean(this.figure));
   }
 
   /** Width and, where pictures fill it, height of their place. */
@@ -47,7 +56,7 @@ export class Pane {
 
   /** What pictures have in common that one figure can show. */
   identity({ view, surface, title, units, scale }) {
-    return [view, title, units, scale, this.size, JSON.stringify(surface.dims ?? ""), surface.lon?.length, surface.x?.length, surface.lat?.length].join("|");
+    return [view, title, units, scale, this.size, JSON.stringify(surface.dims ?? ""), ...(surface.dims ?? []).flatMap((name) => [surface[name]?.length, surface[name]?.[0], surface[name]?.at(-1)])].join("|");
   }
 
   /** The map of what is shown; it can be opened before there is anything to draw, so that the first picture need not wait for it. */
@@ -93,6 +102,7 @@ export class Pane {
       else if (view === "histogram") this.figure = await drawHistogram(this.place, shown.values, words);
     }
     this.drawn = identity;
+    this.place.classList.remove("aged");
     this.drawnSize = this.size;
     this.figure.head(visible(shown.heading), shown.surface.source, visible(shown.headingBeside ?? ""));
     this.key.replaceChildren(...[view === "lines" ? legend(shown.lines) : view === "variogram" ? legend(models(shown.variogram)) : null].filter(Boolean));
