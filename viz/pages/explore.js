@@ -54,7 +54,7 @@ class Explore {
     this.sheet.addEventListener("keydown", (event) => event.key === "Escape" && this.showSheet(false));
     return h("div", { class: "screen" }, this.sheet,
       h("div", { class: "act" }, this.opener, button(T.explore.run, () => this.run(), { id: "run", class: "primary" }), button(T.explore.stop, () => this.stop(), { id: "stop", hidden: true })),
-      h("div", { class: "saying" }, this.how, this.sentence, answer.finerWords, answer.status, answer.bar, h("div", { id: "share" })),
+      h("div", { class: "saying" }, this.how, this.sentence, answer.finerWords, answer.status, h("div", { id: "share" })),
       answer.stage, mapControls);
   }
 

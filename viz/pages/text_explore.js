@@ -33,6 +33,7 @@ export const EXPLORE = {
     close: "Show the picture",
     how: "How it is computed",
     about: "About this picture",
+    toAbout: "Notes, files, table ↓",
   },
 
   sentence: {
