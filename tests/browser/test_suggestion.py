@@ -101,6 +101,7 @@ def test_an_answer_without_values_has_no_picture(opened: Page) -> None:
 
 
 def test_saved_queries_are_offered_where_they_can_be_answered(opened: Page) -> None:
+    expect(opened.locator("#saved option")).not_to_have_count(1)
     offered = opened.locator("#saved option").all_inner_texts()
     # That of radiation is of 28 days, of which the archive has one.
     assert "q1" in offered

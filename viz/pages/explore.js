@@ -14,6 +14,15 @@ import { longName } from "./variables.js";
 const ORDERS = ["coarse_to_fine", "walk", "raster"];
 const copyOf = (document) => JSON.parse(JSON.stringify(document));
 
+let expected = null;
+
+/** Ask for what the page begins with, while the frame still asks what there is. */
+export function expect(params) {
+  if (params.has("q")) return;
+  expected = api.suggest();
+  expected.catch(() => {});
+}
+
 export function open(root, frame) {
   return new Explore(root, frame);
 }
@@ -29,8 +38,7 @@ class Explore {
       isChosen: (document) => this.builder.hasChosenGrid(document),
     });
     this.see = new See(known, this.builder, this.region, { attempt: (act) => frame.attempt(act), ask: () => this.askNow(), area: () => this.answer.area() });
-    const names = Object.keys(known.saved);
-    this.saved = choice("saved", [["", T.explore.own], ...names.map((name) => [name, name])], (name) => name && this.builder.set(copyOf(known.saved[name])), "");
+    this.saved = choice("saved", [["", T.explore.own]], (name) => name && this.builder.set(copyOf(known.saved[name])), "");
     this.order = choice("order", ORDERS.map((order) => [order, T.explore.orders[order]]), () => this.note(), ORDERS[0]);
     root.append(this.screen(), this.answer.about);
     this.builder.text.addEventListener("keydown", (event) => {
@@ -40,6 +48,17 @@ class Explore {
       }
     });
     this.builder.set(this.builder.document);
+    // The picture does not wait for those that can be answered, which are the slowest to find.
+    this.offered = frame.saved().then((saved) => this.offerSaved(saved), () => {});
+  }
+
+  offerSaved(saved) {
+    const { known } = this.frame;
+    known.saved = saved;
+    const names = Object.keys(saved);
+    this.saved.append(...names.map((name) => new Option(visible(name), name)));
+    this.answer.looks.offerSaved(names);
+    this.onDocument(this.builder.document);
   }
 
   /** What fills the window: what is seen above the picture, how it is computed beside it, time below it. */
@@ -125,6 +144,7 @@ class Explore {
       await this.suggest();
     }
     if (!params.has("q") || String(params) === this.noted) return;
+    if (params.get("beside")?.startsWith("saved:")) await this.offered;
     this.begun = true;
     this.noted = String(params);
     this.answer.restore(params);
@@ -142,7 +162,8 @@ class Explore {
     this.begun = true;
     const { text } = this.builder;
     const { value } = text;
-    const suggestion = await api.suggest();
+    const suggestion = await (expected ?? api.suggest());
+    expected = null;
     // What was typed or chosen meanwhile is the user's.
     if (text.value !== value) return;
     this.builder.chooseGrid(suggestion.query);

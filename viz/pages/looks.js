@@ -1,6 +1,6 @@
 // How an answer is looked at: view, time, level, cell, colours, what is beside it. It knows neither questions nor pictures.
 
-import { button, choice, field, h, number, tick } from "./dom.js";
+import { button, choice, field, h, number, tick, visible } from "./dom.js";
 import { popover } from "./popover.js";
 import { T } from "./text.js";
 import { longName } from "./variables.js";
@@ -25,7 +25,7 @@ const SLIDERS = {
 
 /** The controls. `on` holds change (draw again), beside (another question may be needed), estimated, note (the address). */
 export class Looks {
-  constructor({ variables, snapshots, saved, functions }, on) {
+  constructor({ variables, snapshots, functions }, on) {
     this.on = on;
     this.view = "";
     this.picked = null;
@@ -33,7 +33,7 @@ export class Looks {
     const methods = (functions.interpolate ?? []).map((row) => row.name).filter((name) => !name.endsWith("_in_time"));
     const beside = [["", T.answer.nothing], ["deviation", T.answer.deviation], ["before", T.looking.before], ["year", T.looking.yearBefore],
       ...methods.map((name) => [`method:${name}`, T.looking.method(name)]), ...variables.map((one) => [`variable:${one.name}`, T.answer.besideVariable(longName(variables, one.name))]),
-      ...Object.keys(saved).map((name) => [`saved:${name}`, T.answer.besideSaved(name)]), ...snapshots.map((one) => [`snapshot:${one.id}`, T.answer.besideSnapshot(one.time, one.message)])];
+      ...snapshots.map((one) => [`snapshot:${one.id}`, T.answer.besideSnapshot(one.time, one.message)])];
     this.beside = choice("beside", beside, () => on.beside(), "");
     this.difference = h("input", { id: "difference", type: "checkbox", on: { change: () => on.beside() } });
     this.compare = choice("compare", Object.entries(T.looking.compares), () => on.beside(), "beside");
@@ -67,6 +67,10 @@ export class Looks {
     const made = popover("looks-part", "", field(T.looking.palette, this.palette, T.looking.paletteHint), field(T.looking.span, this.span), field(T.looking.hatch, this.hatch), field(T.answer.estimatedCells, this.estimated), tick(T.looking.finer, this.finer));
     made.say(T.looking.title);
     return made;
+  }
+
+  offerSaved(names) {
+    this.beside.append(...names.map((name) => new Option(visible(T.answer.besideSaved(name)), `saved:${name}`)));
   }
 
   get time() {
