@@ -45,7 +45,7 @@ _BESIDES: Final = 155
 # Stations at the edge must be visible.
 _MARGIN: Final = 0.08
 """Margin around a map's cells, as a share of their extent."""
-_FRAME: Final = (94, 84)
+_RIM: Final = (94, 84)
 """Width and height of what surrounds the frame of a map that fills a room: tools, ticks, heading, source [px]."""
 _BAR: Final = 240
 """Greatest length of a colour bar within a map [px]."""
@@ -83,17 +83,11 @@ class ThemeColours:
     grid: str
     veil: str
     """Overlay of cells that are only estimated."""
-    hatch: str
-    """Lines over cells that are uncertain."""
 
 
 LOOKS: Final[dict[Theme, ThemeColours]] = {
-    "light": ThemeColours(
-        ground="#ffffff", panel="#f3f5f7", ink="#1d2733", grid="#d5dbe1", veil="#ffffff70", hatch="#ffffffd0"
-    ),
-    "dark": ThemeColours(
-        ground="#171d24", panel="#10151a", ink="#e4e9ee", grid="#37424d", veil="#10151a80", hatch="#10151ad0"
-    ),
+    "light": ThemeColours(ground="#ffffff", panel="#f3f5f7", ink="#1d2733", grid="#d5dbe1", veil="#ffffff70"),
+    "dark": ThemeColours(ground="#171d24", panel="#10151a", ink="#e4e9ee", grid="#37424d", veil="#10151a80"),
 }
 
 
@@ -163,9 +157,14 @@ def map_figure(
         Kind of field, for the palette.
     """
     look = LOOKS[theme]
-    plot = _ground(extent, words, look, room=width - _BESIDES, tools=_TOOLS)
     if height:
-        _fill_room(plot, extent, width=width, height=height)
+        room, frame_height = (max(_LOWEST, size - rim) for size, rim in zip((width, height), _RIM, strict=True))
+        plot = _ground(extent.widen(frame_height / room), words, look, room=room, tools=_TOOLS, height=frame_height)
+        plot.toolbar_location = "right"
+        for axis in (plot.xaxis, plot.yaxis):
+            axis.axis_label_text_font_size, axis.axis_label_standoff = "11px", 0
+    else:
+        plot = _ground(extent, words, look, room=width - _BESIDES, tools=_TOOLS)
     # The graticule is drawn over the cells.
     plot.grid.level, plot.grid.grid_line_alpha = "overlay", 0.35
     bounds = {
@@ -177,7 +176,7 @@ def map_figure(
     surface = _image(plot, bounds, _colours(PALETTES[scale]), "surface")
     veil = LinearColorMapper(palette=[look.veil], low=0, high=1, nan_color="#00000000")
     _image(plot, bounds, veil, "veil")
-    hatch = LinearColorMapper(palette=[look.hatch], low=0, high=1, nan_color="#00000000")
+    hatch = LinearColorMapper(palette=[f"{look.ground}d0"], low=0, high=1, nan_color="#00000000")
     _image(plot, bounds, hatch, "hatch")
     _brush(plot, bounds, look)
     plot.scatter(
@@ -358,10 +357,15 @@ def day_by_hour_figure(
     return _item(plot)
 
 
-def _ground(extent: MapExtent, words: Words, look: ThemeColours, *, room: int, tools: str) -> figure:
-    """Draw an empty map in true proportions, at most `room` pixels wide between its axes."""
+def _ground(
+    extent: MapExtent, words: Words, look: ThemeColours, *, room: int, tools: str, height: int | None = None
+) -> figure:
+    """Draw an empty map in true proportions, at most `room` pixels wide between its axes.
+
+    With a `height` [px] it is exactly as large, and the extent has that ratio.
+    """
     ratio = extent.height_by_width
-    frame_width = max(_LOWEST, min(room, round(_TALLEST / ratio)))
+    frame_width = room if height else max(_LOWEST, min(room, round(_TALLEST / ratio)))
     margin_x, margin_y = _MARGIN * (extent.east - extent.west), _MARGIN * (extent.north - extent.south)
     plot = _plot(
         words,
@@ -369,7 +373,7 @@ def _ground(extent: MapExtent, words: Words, look: ThemeColours, *, room: int, t
         ("lon [degree]", "lat [degree]") if extent.geographic else ("x [m]", "y [m]"),
         tools=tools,
         frame_width=frame_width,
-        frame_height=max(_LOWEST, min(_TALLEST, round(frame_width * ratio))),
+        frame_height=height or max(_LOWEST, min(_TALLEST, round(frame_width * ratio))),
         x_range=Range1d(start=extent.west - margin_x, end=extent.east + margin_x),
         y_range=Range1d(start=extent.south - margin_y, end=extent.north + margin_y),
     )
@@ -377,23 +381,6 @@ def _ground(extent: MapExtent, words: Words, look: ThemeColours, *, room: int, t
         axis.formatter = BasicTickFormatter(use_scientific=False)
         axis.ticker = BasicTicker(desired_num_ticks=5 if frame_width > 300 else 3)
     return plot
-
-
-def _fill_room(plot: figure, extent: MapExtent, *, width: int, height: int) -> None:
-    """Have a map fill a room: more ground is shown on two of its sides, in true proportions."""
-    frame_width, frame_height = (max(_LOWEST, size - rim) for size, rim in zip((width, height), _FRAME, strict=True))
-    margin_x, margin_y = (_MARGIN * side / 2 for side in (extent.east - extent.west, extent.north - extent.south))
-    rimmed = MapExtent(
-        extent.west - margin_x, extent.east + margin_x, extent.south - margin_y, extent.north + margin_y,
-        extent.geographic,
-    )  # fmt: skip
-    shown = rimmed.widen(frame_height / frame_width)
-    plot.frame_width, plot.frame_height = frame_width, frame_height
-    plot.x_range.update(start=shown.west, end=shown.east)
-    plot.y_range.update(start=shown.south, end=shown.north)
-    plot.toolbar_location = "right"
-    for axis in (plot.xaxis, plot.yaxis):
-        axis.axis_label_text_font_size, axis.axis_label_standoff = "11px", 0
 
 
 def _stations(plot: figure, extent: MapExtent, **style: Any) -> GlyphRenderer:  # noqa: ANN401 - passed on to Bokeh
