@@ -325,7 +325,8 @@ export class Answer {
 
   /** Draw pictures again whose place has another size. */
   async fit() {
-    if (this.questions.some((question) => !question.ended)) return;
+    // What runs is drawn again anyhow; a page that is not shown has no size.
+    if (!this.together.clientWidth || this.questions.some((question) => !question.ended)) return;
     await this.busy;
     const changed = Object.values(this.panes).filter((pane) => !pane.element.hidden && pane.shown && pane.drawnSize !== pane.size);
     for (const pane of changed) await pane.redraw();
@@ -388,7 +389,7 @@ export class Answer {
     if (token !== this.token) return;
     this.listen();
     this.sayRange(first);
-    this.sayPicked(first);
+    this.sayPicked(first, deviates ? second : null);
   }
 
   /** Link pictures, and listen to what is done on them. */
@@ -460,8 +461,9 @@ export class Answer {
   }
 
   /** The value of the chosen cell, with its standard error where that is known. */
-  sayPicked({ view, frame, deviation, units }) {
+  sayPicked({ view, frame, deviation: hatched, units }, uncertainty) {
     const { clicked, picked } = this.looks;
+    const deviation = hatched ?? uncertainty?.frame?.estimate;
     const at = clicked && view === "map" ? picked[0] * frame.shape[1] + picked[1] : -1;
     this.looks.pickedValue.textContent = at < 0 ? "" : T.looking.valueAt(short(frame.estimate[at]), deviation ? short(deviation[at]) : "", units);
   }
