@@ -72,7 +72,7 @@ def test_what_is_seen_is_changed_beside_the_picture_and_asked_at_once(page: Page
     wait_for(page, "Done")
     sentence = page.locator("#sentence")
     expect(sentence).to_have_text(
-        "Means over one day of 24 stations, mapped by the method that suits the stations best."
+        "Means of 24 stations over one day, mapped by the method that suits the stations best."
     )
     page.get_by_label("Every").select_option("1h")
     expect(page.locator("#caption")).to_contain_text("100 % computed")

@@ -87,7 +87,12 @@ function setAggregate(document, change) {
     step = { op: "aggregate", function: "mean", time: "1h" };
     document.steps.splice(mapped < 0 ? document.steps.length : mapped, 0, step);
   }
+  const before = JSON.stringify(step.time);
   Object.assign(step, change);
+  // Queries that are merged with it, as the parts of a wind, keep the same cells in time.
+  if (change.time === undefined) return;
+  const partners = document.steps.flatMap((item) => item.with ?? []).flatMap((query) => query.steps ?? []);
+  for (const partner of partners) if (partner.op === "aggregate" && JSON.stringify(partner.time) === before) partner.time = change.time;
 }
 
 export class See {

@@ -29,7 +29,8 @@ export function sentence(document, stations) {
   const isMapped = (place) => steps.slice(0, place).some((step) => step.op === "interpolate");
   // What begins the sentence stands before all maps; a statistic of maps comes in its turn.
   const begins = first >= 0 && !isMapped(first) ? first : -1;
-  const subject = begins >= 0 ? T.sentence.of(T.sentence.statistic(steps[begins].function, everyOf(steps[begins]), length), whose) : T.sentence.readings(whose);
+  const every = begins >= 0 ? everyOf(steps[begins]) : "";
+  const subject = begins >= 0 ? T.sentence.of(T.sentence.statistic(steps[begins].function, every), whose, every === "all" ? length : "") : T.sentence.readings(whose);
   const parts = steps.map((step, place) => {
     if (place === begins) return null;
     if (step.op === "aggregate") return T.sentence.then(step.function, everyOf(step), length);
