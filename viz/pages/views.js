@@ -11,7 +11,7 @@ import { variogramContent } from "./variogram.js";
 const root = (values) => values.map((value) => Math.sqrt(Math.max(value, 0)) + (Number.isNaN(value) ? NaN : 0));
 
 /** Colours of a kind of field: a palette is chosen for values only. */
-export const coloursOf = (scale, palette) => (scale === "sequential" ? palette : scale);
+export const coloursOf = (scale, palette = "sequential") => (scale === "sequential" ? palette : scale);
 
 /** What is known of a picture as soon as the plan is: title, heading, units, colours, and where its cells lie. */
 export function headOf({ surface, scale }, part, shared) {
