@@ -183,7 +183,7 @@ async function load() {
   saved = api.look("saved?answerable=true");
   saved.catch(() => {});
   const { name, params } = address();
-  if (!opened[name]) PAGES[name].expect?.(params);
+  if (!opened[name]) PAGES[name]?.expect?.(params);
   const known = await Promise.all(["variables", "stations", `snapshots?limit=${MOST_VERSIONS}`, "functions", "publication"].map((what) => api.look(what).catch((problem) => problem)));
   const failed = known.find((one) => one instanceof Error);
   // A page without a list of stations could still ask, but it is the same server that answers all.
