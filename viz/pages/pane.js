@@ -79,6 +79,7 @@ export class Pane {
    */
   async show(shown) {
     const { view, quantity, title, units, scale } = shown;
+    const { size } = this;
     const identity = this.identity(shown);
     const words = { variable: quantity, units, title, scale };
     const before = this.drawn === identity ? this.shown : null;
@@ -103,7 +104,7 @@ export class Pane {
     }
     this.drawn = identity;
     this.place.classList.remove("aged");
-    this.drawnSize = this.size;
+    this.drawnSize = size;
     this.figure.head(visible(shown.heading), shown.surface.source, visible(shown.headingBeside ?? ""));
     this.key.replaceChildren(...[view === "lines" ? legend(shown.lines) : view === "variogram" ? legend(models(shown.variogram)) : null].filter(Boolean));
     this.caption.textContent = visible(shown.words);
