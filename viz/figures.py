@@ -1,11 +1,11 @@
 """Empty Bokeh figures: axes, palettes, colour bars and named sources for the page to fill.
 
-Sources and models that the page looks up by name: `surface` (the image), `veil` (over estimated cells), `stations`,
-`picked` (the chosen cell), `box` (the chosen region), `lines`, `bands` around them, `points` on them, `bars`, `bins`
-and `models` of a variogram, `brush` (over cells that are not chosen), `colours` (the colour mapper), `bar` (the colour
-bar), `labels` of stations, `across` and `upwards` (ranges), `heading` (above) and `source` (below). Each map has its
-ground: `sea`, `land`, `relief`, `contours`, `heights` (labels of contours), `coast`, `borders`; and `ruler`, its width
-in metres, which the scale bar measures.
+Sources and models that the page looks up by name: `surface` (the image), `veil` (over estimated cells), `hatch` (over
+uncertain ones), `stations`, `picked` (the chosen cell), `box` (the chosen region), `lines`, `bands` around them,
+`points` on them, `bars`, `bins` and `models` of a variogram, `brush` (over cells that are not chosen), `colours` (the
+colour mapper), `bar` (the colour bar), `labels` of stations, `across` and `upwards` (ranges), `heading` (above) and
+`source` (below). Each map has its ground: `sea`, `land`, `relief`, `contours`, `heights` (labels of contours), `coast`,
+`borders`; and `ruler`, its width in metres, which the scale bar measures.
 """
 
 import math
@@ -29,17 +29,19 @@ from bokeh.models import (
 from bokeh.models.annotations import ColorBar, ScaleBar, Title
 from bokeh.models.annotations.dimensional import MetricLength
 from bokeh.models.renderers import GlyphRenderer
-from bokeh.palettes import Cividis256, RdBu11, Viridis256, interp_palette
+from bokeh.palettes import Cividis256, Inferno256, Magma256, Plasma256, RdBu11, Viridis256, interp_palette
 from bokeh.plotting import figure
 
 from hypergrid.core.units import unit_symbol
 from hypergrid.layers.ground import FLAT, METRES_PER_DEGREE
 
 Theme = Literal["light", "dark"]
-Scale = Literal["sequential", "diverging", "cyclic"]
+Scale = Literal["sequential", "cividis", "inferno", "plasma", "uncertainty", "diverging", "cyclic"]
 
 _TALLEST: Final = 640
 _LOWEST: Final = 160
+_HEIGHT: Final = 420
+"""Height of a figure that fills no room [px]."""
 _REGION: Final = 260
 """Height of the map on which a region is chosen [px]."""
 _BESIDES: Final = 155
@@ -47,6 +49,10 @@ _BESIDES: Final = 155
 # Stations at the edge must be visible.
 _MARGIN: Final = 0.08
 """Margin around a map's cells, as a share of their extent."""
+_RIM: Final = (104, 96)
+"""Width and height of what surrounds the frame of a map that fills a room: tools, ticks, heading, source [px]."""
+_BAR: Final = 240
+"""Greatest length of a colour bar within a map [px]."""
 
 # Matplotlib's twilight (BSD): perceptually uniform in both directions, so that 359 degrees look like 1; a frame
 # separates its nearly white ends from the background.
@@ -57,11 +63,17 @@ _TWILIGHT: Final = (
 
 PALETTES: Final[dict[Scale, tuple[str, ...]]] = {
     "sequential": tuple(Viridis256),
+    # Perceptually uniform, too, to choose from.
+    "cividis": tuple(Cividis256),
+    "inferno": tuple(Inferno256),
+    "plasma": tuple(Plasma256),
+    # Unlike those of values, so that an error is not read as one.
+    "uncertainty": tuple(reversed(Magma256)),
     # Blue is low and red is high; colour-blind readers can distinguish ColorBrewer's red and blue.
     "diverging": tuple(interp_palette(RdBu11, 255)),
     "cyclic": tuple(interp_palette(_TWILIGHT, 256)),
 }
-"""Colours by kind of field: values, differences from zero, directions."""
+"""Colours by kind of field: values in a choice of colours, their uncertainty, differences from zero, directions."""
 _TOOLS: Final = "pan,wheel_zoom,box_zoom,reset"
 _OVERVIEW_BESIDES: Final = (56, 34)
 """Width and height of the axis labels of the overview [px]."""
@@ -150,7 +162,7 @@ class Words:
 
 
 def map_figure(
-    extent: MapExtent, words: Words, *, theme: Theme, width: int, scale: Scale = "sequential"
+    extent: MapExtent, words: Words, *, theme: Theme, width: int, height: int = 0, scale: Scale = "sequential"
 ) -> dict[str, Any]:
     """Draw a map of cells with a graticule and stations, as a Bokeh `json_item`.
 
@@ -162,11 +174,20 @@ def map_figure(
         Light or dark.
     width
         Available width of the whole figure [px].
+    height
+        Height of a room that the figure fills, showing the ground around the cells [px]; 0: as high as the cells need.
     scale
         Kind of field, for the palette.
     """
     look = LOOKS[theme]
-    plot = _ground(extent, words, look, room=width - _BESIDES, tools=_TOOLS)
+    if height:
+        room, frame_height = (max(_LOWEST, size - rim) for size, rim in zip((width, height), _RIM, strict=True))
+        plot = _ground(extent.widen(frame_height / room), words, look, room=room, tools=_TOOLS, height=frame_height)
+        plot.toolbar_location = "right"
+        for axis in (plot.xaxis, plot.yaxis):
+            axis.axis_label_text_font_size, axis.axis_label_standoff = "11px", 0
+    else:
+        plot = _ground(extent, words, look, room=width - _BESIDES, tools=_TOOLS)
     # The graticule is drawn over the cells.
     plot.grid.level, plot.grid.grid_line_alpha = "overlay", 0.35
     bounds = {
@@ -178,6 +199,8 @@ def map_figure(
     surface = _image(plot, bounds, _colours(PALETTES[scale]), "surface")
     veil = LinearColorMapper(palette=[look.veil], low=0, high=1, nan_color="#00000000")
     _image(plot, bounds, veil, "veil")
+    hatch = LinearColorMapper(palette=[f"{look.ground}d0"], low=0, high=1, nan_color="#00000000")
+    _image(plot, bounds, hatch, "hatch")
     _brush(plot, bounds, look)
     _outlines(plot, look, over=True)
     plot.scatter(
@@ -193,7 +216,7 @@ def map_figure(
         _station_hover(stations),
         HoverTool(renderers=[surface], tooltips=[(words.variable, f"@image{{0.000}} {unit_symbol(words.units)}")]),
     )
-    _colour_bar(plot, surface, words, look)
+    _colour_bar(plot, surface, words, look, length=min(_BAR, width // 2) if height else 0)
     return _item(plot)
 
 
@@ -272,7 +295,7 @@ def overview_figure(
     return _item(plot)
 
 
-def lines_figure(words: Words, *, theme: Theme, width: int, choosing: bool = False) -> dict[str, Any]:
+def lines_figure(words: Words, *, theme: Theme, width: int, height: int = 0, choosing: bool = False) -> dict[str, Any]:
     """Draw lines over time, one per series, with bands and points, as a Bokeh `json_item`.
 
     `choosing` adds the tools that select points of the lines.
@@ -283,7 +306,7 @@ def lines_figure(words: Words, *, theme: Theme, width: int, choosing: bool = Fal
         look,
         ("time [UTC]", words.label),
         width=width,
-        height=420,
+        height=height or _HEIGHT,
         x_axis_type="datetime",
         x_range=Range1d(name="across"),
         y_range=Range1d(name="upwards"),
@@ -328,11 +351,11 @@ def lines_figure(words: Words, *, theme: Theme, width: int, choosing: bool = Fal
     return _item(plot)
 
 
-def histogram_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
+def histogram_figure(words: Words, *, theme: Theme, width: int, height: int = 0) -> dict[str, Any]:
     """Draw a histogram of cell values as a Bokeh `json_item`."""
     look = LOOKS[theme]
     plot = _plot(
-        words, look, (words.label, "cells"), width=width, height=360, x_range=Range1d(name="across"),
+        words, look, (words.label, "cells"), width=width, height=height or _HEIGHT, x_range=Range1d(name="across"),
         y_range=Range1d(name="upwards"),
     )  # fmt: skip
     bars: dict[str, Any] = {"left": [], "right": [], "bottom": [], "top": []}
@@ -347,15 +370,15 @@ def histogram_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any
     return _item(plot)
 
 
-def variogram_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
+def variogram_figure(words: Words, *, theme: Theme, width: int, height: int = 0) -> dict[str, Any]:
     """Draw an empirical variogram with fitted models, as a Bokeh `json_item`.
 
     Its sources are `bins` (x, y, size, pairs, label) and `models`, one line each; `words` label the y axis.
     """
     look = LOOKS[theme]
     plot = _plot(
-        words, look, ("distance [m]", words.label), width=width, height=420, x_range=Range1d(name="across"),
-        y_range=Range1d(name="upwards"),
+        words, look, ("distance [m]", words.label), width=width, height=height or _HEIGHT,
+        x_range=Range1d(name="across"), y_range=Range1d(name="upwards"),
     )  # fmt: skip
     names = ("times", "values", "colour", "dash")
     plot.multi_line(
@@ -380,7 +403,9 @@ def variogram_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any
     return _item(plot)
 
 
-def day_by_hour_figure(words: Words, *, theme: Theme, width: int, scale: Scale = "sequential") -> dict[str, Any]:
+def day_by_hour_figure(
+    words: Words, *, theme: Theme, width: int, height: int = 0, scale: Scale = "sequential"
+) -> dict[str, Any]:
     """Draw a heat map of day by hour, one column per day, as `json_item`."""
     look = LOOKS[theme]
     plot = _plot(
@@ -388,7 +413,7 @@ def day_by_hour_figure(words: Words, *, theme: Theme, width: int, scale: Scale =
         look,
         ("day [UTC]", "hour of day [UTC]"),
         width=width,
-        height=420,
+        height=height or _HEIGHT,
         x_axis_type="datetime",
         x_range=Range1d(name="across"),
         y_range=Range1d(start=0, end=24),
@@ -599,17 +624,23 @@ def _colours(palette: tuple[str, ...]) -> LinearColorMapper:
     return LinearColorMapper(palette=list(palette), low=0, high=1, nan_color="#00000000", name="colours")
 
 
-def _colour_bar(plot: figure, surface: GlyphRenderer, words: Words, look: ThemeColours) -> None:
+def _colour_bar(plot: figure, surface: GlyphRenderer, words: Words, look: ThemeColours, *, length: int = 0) -> None:
+    """Add the colours with their values: beside the frame, or in its lower right corner, `length` long [px]."""
+    within: dict[str, Any] = {
+        "orientation": "horizontal", "location": "bottom_right", "width": length, "height": 10, "margin": 12,
+        "padding": 6, "background_fill_color": look.ground, "background_fill_alpha": 0.85,
+        "title_text_font_size": "11px",
+    }  # fmt: skip
+    beside: dict[str, Any] = {"width": 16, "background_fill_color": None}
     bar = ColorBar(
         color_mapper=surface.glyph.color_mapper,
         title=words.label,
-        width=16,
-        background_fill_color=None,
         title_text_color=look.ink,
         title_text_font_style="normal",
         major_label_text_color=look.ink,
+        **(within if length else beside),
     )
-    plot.add_layout(bar, "right")
+    plot.add_layout(bar, "center" if length else "right")
 
 
 def _item(plot: figure) -> dict[str, Any]:

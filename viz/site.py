@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PAGES: Final = Path(__file__).parent / "pages"
 _LONGEST_TEXT: Final = 200
+_LARGEST: Final = 4000
+"""Greatest width and height of a figure [px]."""
 # An empty figure depends only on its URL.
 _KEPT: Final = "private, max-age=600"
 """Cache-Control of figures, which a page may prefetch."""
@@ -65,7 +67,10 @@ async def _figure(request: Request) -> Response:
 
 
 def _draw_figure(request: Request) -> Response:
-    """Draw `?title=&variable=&units=&theme=&width=&scale=`, and `&west=&east=&south=&north=&geographic=` for maps."""
+    """Draw `?title=&variable=&units=&theme=&width=&height=&scale=`.
+
+    Maps take `&west=&east=&south=&north=&geographic=` as well. With a height the figure fills it.
+    """
     # Bokeh takes a second to import; the server answers before that.
     from viz.figures import (  # noqa: PLC0415
         LOOKS,
@@ -86,7 +91,8 @@ def _draw_figure(request: Request) -> Response:
     theme = cast("Theme", asked["theme"]) if asked.get("theme") in LOOKS else "light"
     scale = cast("Scale", asked["scale"]) if asked.get("scale") in PALETTES else "sequential"
     try:
-        width = min(max(int(asked.get("width", "800")), 280), 2000)
+        width = min(max(int(asked.get("width", "800")), 280), _LARGEST)
+        height = min(max(int(asked.get("height", "0")), 0), _LARGEST)
         match request.path_params["kind"]:
             case "map" | "region" | "overview" as kind:
                 west, south, east, north = _read_extent(request)
@@ -96,17 +102,16 @@ def _draw_figure(request: Request) -> Response:
                     return JSONResponse(overview_figure(extent, theme=theme, size=(width, height), scale=scale))
                 if kind == "region":
                     return JSONResponse(region_figure(extent, words, theme=theme, width=width))
-                return JSONResponse(map_figure(extent, words, theme=theme, width=width, scale=scale))
+                return JSONResponse(map_figure(extent, words, theme=theme, width=width, height=height, scale=scale))
             case "lines":
-                return JSONResponse(
-                    lines_figure(words, theme=theme, width=width, choosing=asked.get("choosing") == "true")
-                )
+                choosing = asked.get("choosing") == "true"
+                return JSONResponse(lines_figure(words, theme=theme, width=width, height=height, choosing=choosing))
             case "day_by_hour":
-                return JSONResponse(day_by_hour_figure(words, theme=theme, width=width, scale=scale))
+                return JSONResponse(day_by_hour_figure(words, theme=theme, width=width, height=height, scale=scale))
             case "histogram":
-                return JSONResponse(histogram_figure(words, theme=theme, width=width))
+                return JSONResponse(histogram_figure(words, theme=theme, width=width, height=height))
             case "variogram":
-                return JSONResponse(variogram_figure(words, theme=theme, width=width))
+                return JSONResponse(variogram_figure(words, theme=theme, width=width, height=height))
             case kind:
                 there = "map, region, overview, lines, day_by_hour, histogram and variogram"
                 raise HTTPException(404, f"no figure {kind!r}; there are {there}")

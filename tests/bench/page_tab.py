@@ -1,6 +1,5 @@
 """A tab of a real Chromium, and a watch in it: when Run was pressed, and when a map was on the screen."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from typing import Any, Final
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.browser.pages import unasked
+from tests.browser.pages import unasked, write
 from tests.chromium import OPTIONS, WINDOWED, chromium_path
 
 WATCH: Final = """(() => {
@@ -113,7 +112,7 @@ def press_run(browser: Browser, address: str, document: Mapping[str, Any], *, ca
         page = context.new_page()
         page.add_init_script(WATCH)
         ready(page, address)
-        page.get_by_label("Query (JSON)").fill(json.dumps(document))
+        write(page, dict(document))
         page.wait_for_timeout(1000 * calm_s)
         page.locator("#run").click()
         page.wait_for_function("() => watched.paints.some((one) => one.complete)", timeout=120_000)

@@ -61,17 +61,22 @@ def _find(page: Page, stations: int) -> None:
     page.locator("#stations-list input[type=search]").fill(f"{stations:05d}")
 
 
+def _explain(page: Page, _stations: int) -> None:
+    page.locator("#how").click()
+    page.locator("#explain").click()
+
+
 def _choose_plan(page: Page, _stations: int) -> None:
     page.evaluate("() => document.querySelector('#plan-graph svg').classList.add('before')")
     page.locator("#plan-of").select_option(index=1)
 
 
 USES: Final[Mapping[str, Use]] = {
-    # The stations on the map, and the saved query; Explain writes its plan.
+    # The stations on the first map, and the suggested query; Explain, where it is computed how, writes its plan.
     "explore": Use(
-        "document.getElementById('region-map')?.figure?.find('stations').data.lon.length === stations"
+        "document.getElementById('picture')?.figure?.find('stations')?.data.lon.length === stations"
         " && document.getElementById('document').value.includes('steps')",
-        lambda page, _stations: page.locator("#explain").click(),
+        _explain,
         "document.getElementById('plan').textContent.includes('cells')",
     ),
     # All on the map, the first 200 in the table; typing an id leaves the row of the station.

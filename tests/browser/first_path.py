@@ -45,9 +45,9 @@ def actions(address: str, downloads: Path, span: str = "The newest week") -> lis
     return [
         Action("open", "Open the address that `make demo` prints; press Explore.", lambda page: _open(page, address)),
         Action("", f"Time: choose “{span}”.", lambda page: _choose(page, span)),
+        Action("", "Press Place.", lambda page: page.locator("#place-part-button").click()),
         Action("question", "Drag over the map of the stations, around the catchment.", _drag),
-        Action("", "Beside it: choose “Its uncertainty”.", _choose_uncertainty),
-        Action("answer", "Press Run.", _run),
+        Action("answer", "Beside it: choose “Its uncertainty”.", _choose_uncertainty),
         Action(
             "", "Press NetCDF.",
             lambda page: keep(page, lambda: page.get_by_role("link", name="NetCDF", exact=True).click()),
@@ -62,7 +62,6 @@ def actions(address: str, downloads: Path, span: str = "The newest week") -> lis
 def _open(page: Page, address: str) -> None:
     page.goto(f"{address}#explore")
     page.wait_for_selector("body[data-ready=yes]", timeout=30_000)
-    page.locator("#region-map canvas").first.wait_for()
     expect(page.locator("#status")).to_contain_text("Done", timeout=120_000)
     page.wait_for_timeout(1000)
 
@@ -86,10 +85,6 @@ def _drag(page: Page) -> None:
 
 def _choose_uncertainty(page: Page) -> None:
     page.get_by_label("Beside it").select_option("deviation")
-
-
-def _run(page: Page) -> None:
-    page.get_by_role("button", name="Run", exact=True).click()
     expect(page.locator("#status")).to_contain_text("Done", timeout=120_000)
     expect(page.locator("#caption-second")).to_contain_text("100 % computed", timeout=30_000)
     page.wait_for_timeout(1000)

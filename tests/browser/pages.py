@@ -64,8 +64,18 @@ def unasked(address: str) -> str:
     return f"{address}#explore?{urlencode({'q': json.dumps(saved('mean_map'))})}"
 
 
+def unfold(page: Page, part: str) -> None:
+    """Open a part of Explore that is folded away: "panel", how it is computed, or a list of controls."""
+    if part == "panel":
+        if page.locator("#panel").is_hidden():
+            page.locator("#how").click()
+    elif page.locator(f"#{part}").get_attribute("open") is None:
+        page.locator(f"#{part}-button").click()
+
+
 def write(page: Page, document: dict[str, Any]) -> None:
     """Write a query into the text."""
+    unfold(page, "panel")
     page.get_by_label("Query (JSON)").fill(json.dumps(document))
 
 

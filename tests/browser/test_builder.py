@@ -11,7 +11,18 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import hypergrid as hg
-from tests.browser.pages import SMALL, box_of, choose_by_arrows, press_until, run, saved, wait_for, write, written
+from tests.browser.pages import (
+    SMALL,
+    box_of,
+    choose_by_arrows,
+    press_until,
+    run,
+    saved,
+    unfold,
+    wait_for,
+    write,
+    written,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -65,6 +76,7 @@ def test_a_question_is_built_by_mouse_and_answered(opened: Page) -> None:
     steps.nth(2).get_by_label("Range [m]").fill("250")
     steps.nth(2).get_by_label("Nugget").fill("0.05")
     steps.nth(3).get_by_label("Over time").fill("all")
+    unfold(opened, "dates")
     opened.get_by_label("From (UTC)").fill("2007-10-01T00:00")
     opened.get_by_label("Until (UTC, not included)").fill("2007-10-01T06:00")
     opened.get_by_label("Until (UTC, not included)").press("Tab")
@@ -133,7 +145,7 @@ def test_another_function_keeps_what_it_knows(opened: Page) -> None:
 def test_a_region_is_dragged_on_the_map_of_the_stations(opened: Page) -> None:
     settle(opened, saved("q1"))
     opened.set_viewport_size({"width": 1280, "height": 1200})
-    opened.wait_for_timeout(1000)
+    unfold(opened, "place-part")
     box = box_of(opened, "#region-map")
     x, y = box["x"] + box["width"] * 0.45, box["y"] + box["height"] * 0.35
     opened.mouse.move(x, y)
@@ -151,6 +163,7 @@ def test_a_region_is_dragged_on_the_map_of_the_stations(opened: Page) -> None:
 
 def test_a_region_is_typed(opened: Page) -> None:
     settle(opened, saved("q1"))
+    unfold(opened, "place-part")
     for side, value in (("West", "7.177"), ("East", "7.181"), ("South", "45.867"), ("North", "45.8692")):
         type_into(opened, side, value)
     opened.get_by_label("North").press("Tab")

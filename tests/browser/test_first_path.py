@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 import hypergrid as hg
 from tests.browser.first_path import SIZE, actions, walk
-from tests.browser.pages import run, saved, write, written
+from tests.browser.pages import saved, unfold, write, written
 
 pytestmark = pytest.mark.browser
 
@@ -37,10 +37,11 @@ def test_the_mean_of_a_catchment_with_its_uncertainty_as_file_and_picture(
 
 def test_a_span_is_shown_as_long_as_the_times_are_its_own(page: Page, address: str, tmp_path: Path) -> None:
     page.set_viewport_size(SIZE)
-    for action in actions(address, tmp_path)[:3]:
+    for action in actions(address, tmp_path)[:4]:
         action.act(page)
     span = page.get_by_label("Time", exact=True)
     expect(span).to_have_value("7")
+    unfold(page, "dates")
     page.get_by_label("From (UTC").fill("2007-10-01T00:00")
     page.get_by_label("From (UTC").press("Tab")
     expect(span).to_have_value("")
@@ -59,14 +60,3 @@ def test_what_is_refused_is_seen_wherever_one_is_on_the_page(page: Page, address
     expect(page.locator("#caption")).to_have_text("No picture: the message above says why.")
     page.get_by_role("button", name="Close this message").click()
     expect(notice).to_be_empty()
-
-
-def test_in_a_narrow_window_the_answer_comes_into_sight(page: Page, address: str, tmp_path: Path) -> None:
-    page.set_viewport_size({"width": 390, "height": 844})
-    actions(address, tmp_path)[0].act(page)
-    # The first picture comes by itself.
-    expect(page.locator("#status")).to_be_in_viewport()
-    page.evaluate("() => scrollTo(0, 0)")
-    expect(page.locator("#status")).not_to_be_in_viewport()
-    run(page)
-    expect(page.locator("#status")).to_be_in_viewport()

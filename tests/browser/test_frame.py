@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.browser.pages import SMALL, axe, press_until, run, serious, show, wait_for, written
+from tests.browser.pages import SMALL, axe, press_until, run, serious, show, unfold, wait_for, written
 
 pytestmark = pytest.mark.browser
 
@@ -200,6 +200,7 @@ def test_an_archive_without_readings_says_what_to_do(page: Page, address: str) -
 def test_a_server_that_is_gone_is_told_and_found_again(page: Page, address: str) -> None:
     page.goto(f"{address}#explore")
     page.wait_for_selector("body[data-ready=yes]")
+    unfold(page, "panel")
     page.route("**/api/**", lambda route: route.abort())
     page.route("**/health", lambda route: route.abort())
     page.get_by_role("button", name="Explain").click()

@@ -82,8 +82,9 @@ def test_a_query_of_ones_own_is_carried_over_with_notes(opened: Page, archive: h
     assert steps[0]["time"] == "6h"
     assert steps[1]["grid"] == SMALL["steps"][1]["grid"]
     expect(opened.locator("#document-hint")).to_contain_text("mean is now rain_accumulation")
-    # It was not asked, and is not.
-    expect(opened.locator("#status")).to_have_text("Nothing runs.")
+    # What is seen was changed, so it is asked at once.
+    wait_for(opened, "Done")
+    expect(opened.locator("#caption")).to_contain_text("Map of")
     archive.query(written(opened)).surface()
 
 
@@ -100,6 +101,7 @@ def test_an_answer_without_values_has_no_picture(opened: Page) -> None:
 
 
 def test_saved_queries_are_offered_where_they_can_be_answered(opened: Page) -> None:
+    expect(opened.locator("#saved option")).not_to_have_count(1)
     offered = opened.locator("#saved option").all_inner_texts()
     # That of radiation is of 28 days, of which the archive has one.
     assert "q1" in offered

@@ -77,6 +77,23 @@ def test_a_map_fits_a_narrow_window() -> None:
     assert root["frame_width"] <= 360
 
 
+@pytest.mark.parametrize(("width", "height"), [(1200, 560), (390, 600)])
+@pytest.mark.parametrize("extent", [PASS, MapExtent(0, 9000, 0, 2000, geographic=False)])
+def test_a_map_fills_a_room_in_true_proportions(extent: MapExtent, width: int, height: int) -> None:
+    item = map_figure(extent, WORDS, theme="light", width=width, height=height)
+    root = item["doc"]["roots"][0]["attributes"]
+    assert 0.7 * width < root["frame_width"] < width
+    assert 0.7 * height < root["frame_height"] < height
+    across, upwards = (root[name]["attributes"] for name in ("x_range", "y_range"))
+    assert across["start"] < extent.west < extent.east < across["end"]
+    assert upwards["start"] < extent.south < extent.north < upwards["end"]
+    shown = MapExtent(across["start"], across["end"], upwards["start"], upwards["end"], extent.geographic)
+    assert shown.height_by_width == pytest.approx(root["frame_height"] / root["frame_width"], rel=0.01)
+    assert {"surface", "veil", "hatch"} <= models(item).keys()
+    # The colours lie within, and take nothing from the map.
+    assert models(item)["ColorBar"]["orientation"] == "horizontal"
+
+
 def test_themes_differ() -> None:
     light, dark = (
         map_figure(PASS, WORDS, theme=theme, width=600)["doc"]["roots"][0]["attributes"] for theme in ("light", "dark")
@@ -99,7 +116,9 @@ def luminance(colour: str) -> float:
 
 def test_palettes_are_what_their_names_say() -> None:
     light = {scale: [luminance(colour) for colour in palette] for scale, palette in PALETTES.items()}
-    assert np.diff(light["sequential"]).min() > -0.001, "brighter is more"
+    for palette in ("sequential", "cividis", "inferno", "plasma"):
+        assert np.diff(light[palette]).min() > -0.002, "brighter is more"
+    assert np.diff(light["uncertainty"]).max() < 0.001, "darker is less certain"
     middle = len(light["diverging"]) // 2
     assert max(light["diverging"]) == light["diverging"][middle], "nothing is the brightest"
     assert light["diverging"][0] == pytest.approx(light["diverging"][-1], abs=0.05), "both ends are as dark"

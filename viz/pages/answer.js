@@ -1,27 +1,29 @@
 // The answer: one picture or several of one or two questions, and what is said of them.
 
 import * as api from "./api.js";
+import { besideOf, sameExtent } from "./beside.js";
 import { Brush } from "./brush.js";
 import { gridStep } from "./builder.js";
 import { button, figure as short, h, number, visible } from "./dom.js";
 import { downloadLinks } from "./downloads.js";
+import { Finer } from "./finer.js";
 import { link } from "./figures.js";
 import { Looks, VIEWS } from "./looks.js";
 import { Pane } from "./pane.js";
 import { expectMap, hasDays } from "./pictures.js";
 import { pose, scaleOf } from "./question.js";
 import { regionOf } from "./region.js";
+import { Swipe } from "./swipe.js";
 import { T } from "./text.js";
 import { longName } from "./variables.js";
-import { content, differenceOf, headOf, shareColours } from "./views.js";
+import { coloursOf, content, differenceOf, headOf, shareColours } from "./views.js";
 
-/** Steps whose numbers are of one variable only. */
-const BOUNDS = ["valid_range", "limit"];
-/** At most ten redraws a second. */
-const PAUSE_MS = 100;
-/** While an answer is computed each redraw is followed by a rest, for it takes from the computing: so many times its length, at most so long or a tenth of the time gone. */
-const REST = 6;
-const LONGEST_REST_MS = 600;
+/** From one redraw to the next: ten a second, with a little to spare. */
+const PAUSE_MS = 95;
+/** How long a stage that changes its size is waited for. */
+const SETTLED_MS = 200;
+/** Share of the shown stretch by which a map must be moved before it is offered as a region. */
+const MOVED = 0.02;
 /** A question that stood so long unchanged may be asked next. */
 const EXPECT_MS = 300;
 /** Cells that a second opinion recomputes. */
@@ -30,17 +32,24 @@ const OPINION_CELLS = 50;
 const MANY = 72;
 
 export class Answer {
-  constructor(frame, { onState, onRunning }) {
+  /** `onArea` takes a region that is to be mapped, `isChosen` tells whether a query's grid is one that the page chose. */
+  constructor(frame, { onState, onRunning, onArea, isChosen }) {
     this.frame = frame;
-    this.onState = onState;
-    this.onRunning = onRunning;
+    Object.assign(this, { onState, onRunning, onArea, isChosen });
     this.questions = [];
-    this.panes = { first: new Pane("first"), second: new Pane("second"), difference: new Pane("difference"), cell: new Pane("cell") };
+    /** How many times as many cells along a side are shown as were asked for. */
+    this.refined = 1;
+    this.panes = Object.fromEntries(["first", "second", "difference", "cell"].map((name) => [name, new Pane(name, { filled: true })]));
     this.looks = new Looks(frame.known, { change: () => this.refresh(), beside: () => this.onBeside(), estimated: () => this.onEstimated(), note: () => onState(), busy: () => Boolean(this.busy) });
     const { first, second, difference } = this.panes;
     this.brush = new Brush({ first, second, difference }, () => onState());
-    this.element = this.build();
+    this.finer = new Finer({ replace: (question) => this.replace(question), say: (words) => (this.finerWords.textContent = words) });
+    this.build();
     this.showPanes();
+    new ResizeObserver(() => {
+      clearTimeout(this.settling);
+      this.settling = setTimeout(() => this.frame.attempt(() => this.fit()), SETTLED_MS);
+    }).observe(this.together);
   }
 
   /** The question that was asked; beside it another one may be. */
@@ -58,9 +67,23 @@ export class Answer {
     this.opinionButton = button(T.answer.opinion, () => this.askOpinion(), { id: "second-opinion", title: T.answer.opinionHint });
     this.opinionPart = h("div", { class: "buttons small", hidden: true }, this.opinionButton, this.opinion);
     this.downloads = h("nav", { id: "downloads", "aria-label": T.answer.downloads, hidden: true });
+    this.finerWords = h("p", { id: "finer", class: "quiet", role: "status" });
+    const { cell } = this.panes;
+    cell.element.append(button("✕", () => looks.unpick(), { class: "icon close-cell", "aria-label": T.looking.closeCell, title: T.looking.closeCell }));
     this.together = h("div", { class: "panes" }, Object.values(this.panes).map((pane) => pane.element));
-    return h("section", { id: "picture-part", "aria-labelledby": "picture-title", tabindex: -1 }, h("h2", { id: "picture-title" }, T.answer.title),
-      h("div", { class: "status" }, this.bar, this.status), looks.above, looks.fit.element, this.together, this.range, this.notes, this.opinionPart, this.brush.element, looks.mapControls, looks.place, this.downloads);
+    this.swipe = new Swipe(this.together);
+    this.areaPart = h("div", { id: "area-part", hidden: true }, button(T.see.mapArea, () => this.onArea(this.area()), { id: "map-area" }));
+    this.stage = h("section", { id: "picture-part", class: "stage", "aria-label": T.answer.title, tabindex: -1 }, this.bar, this.together, this.areaPart);
+    looks.mapControls.prepend(this.swipe.element);
+    looks.mapControls.append(button(T.see.toAbout, () => this.about.scrollIntoView(), { id: "to-about" }));
+    this.about = h("div", { id: "about-picture", class: "below-picture" },
+      h("section", { "aria-label": T.see.about }, h("h2", {}, T.see.about), Object.values(this.panes).map((pane) => pane.about), this.range, this.notes),
+      h("section", { "aria-label": T.answer.downloads }, this.downloads, this.opinionPart, looks.place, this.brush.element));
+  }
+
+  /** What the map shows, in degrees; null where there is none. */
+  area() {
+    return this.panes.first.map?.area() ?? null;
   }
 
   units() {
@@ -69,7 +92,7 @@ export class Answer {
   }
 
   state() {
-    return { ...this.looks.state(), ...this.brush.state() };
+    return { ...this.looks.state(this.refined), ...this.brush.state() };
   }
 
   restore(params) {
@@ -89,38 +112,48 @@ export class Answer {
       const { place } = this.panes.first;
       if (!box || !found || !place.clientWidth) return;
       const quantity = longName(variables, found.name);
-      expectMap(place, { title: quantity, variable: quantity, units: found.unit, scale: scaleOf(document, found.unit) }, box).catch(() => {});
+      expectMap(place, { title: quantity, variable: quantity, units: found.unit, scale: coloursOf(scaleOf(document, found.unit), this.looks.palette.value) }, box).catch(() => {});
     }, EXPECT_MS);
+  }
+
+  /** What is asked: a query with its uncertainty where that is shown. */
+  toAsk(document) {
+    const { beside, hatch } = this.looks;
+    return (beside.value === "deviation" || hatch.value) && !document.variance ? { ...document, variance: true } : document;
   }
 
   /** The question beside, from what is asked and what was chosen; null where there is none of its own. */
   besideDocument(document) {
-    const [kind, name] = this.looks.beside.value.split(/:(.*)/s);
-    if (kind === "variable") return { ...document, variable: name, steps: (document.steps ?? []).filter((step) => !BOUNDS.includes(step.function)) };
-    if (kind === "snapshot") return { ...document, snapshot: name };
-    return kind === "saved" ? this.frame.known.saved[name] : null;
+    return besideOf(this.looks.beside.value, this.toAsk(document), this.frame.known);
   }
 
   async begin(document, order, onPlan) {
     this.leave();
+    this.finer.stop();
+    this.finerWords.textContent = "";
+    this.areaPart.hidden = true;
+    this.looks.scalePick(1 / this.refined);
+    this.refined = 1;
     const token = {};
     Object.assign(this, { token, document, order, questions: [] });
     this.onRunning(true);
     this.status.textContent = T.answer.asking;
-    this.looks.hide();
+    this.looks.endFilm();
     this.downloads.hidden = this.notes.hidden = this.opinionPart.hidden = true;
     this.range.textContent = "";
-    for (const pane of Object.values(this.panes)) pane.clear(T.answer.first);
+    // The old picture stays, paled, until there is another one: what is seen does not flicker while it is changed.
+    for (const pane of Object.values(this.panes)) pane.age(T.answer.first);
     this.showPanes();
     const on = {
       plan: (question) => token === this.token && this.frame.attempt(() => this.onPlan(question, onPlan)),
       progress: (question) => token === this.token && this.onProgress(question),
       end: (question) => token === this.token && this.frame.attempt(() => this.onEnd(question)),
     };
-    const asked = this.looks.beside.value === "deviation" && !document.variance ? { ...document, variance: true } : document;
     const other = this.besideDocument(document);
+    this.besideAsked = JSON.stringify(other);
+    if (!other && this.looks.comparable) this.panes.second.clear(T.looking.noTime, T.looking.noTime);
     try {
-      const question = await pose(asked, order, on);
+      const question = await pose(this.toAsk(document), order, on);
       if (token !== this.token) {
         question.stop().catch(() => {});
         return;
@@ -131,6 +164,7 @@ export class Answer {
       this.status.textContent = T.answer.idle;
       this.bar.value = 0;
       for (const pane of Object.values(this.panes)) pane.clear(T.answer.refused);
+      this.looks.hide();
       this.onRunning(false);
       throw problem;
     }
@@ -156,6 +190,8 @@ export class Answer {
     this.frame.units(this.units());
     this.looks.show(question.surface);
     const shared = this.shared();
+    this.panes.cell.element.hidden = !this.showsCell(shared);
+    this.layOut();
     // While the first cells are computed the map is made.
     if (shared.view === "map") this.panes.first.openMap(headOf(question, "value", shared)).catch(() => {});
   }
@@ -166,15 +202,12 @@ export class Answer {
     if (question.progress.cells > 0) this.keepUp();
   }
 
-  /** Draw what there is once the last picture has had its rest; whoever waits for that draws what came meanwhile, too. */
+  /** Draw what there is again and again until all is computed; the last picture is drawn by the end itself. */
   async keepUp() {
     if (this.waits) return;
     this.waits = true;
-    await this.busy;
-    await new Promise((resolve) => setTimeout(resolve, Math.max(0, this.rested - performance.now())));
+    while (this.questions.some((question) => !question.ended && question.progress.cells > 0)) await this.refresh();
     this.waits = false;
-    // The last picture is drawn by the end itself.
-    if (this.questions.some((one) => !one.ended)) this.refresh();
   }
 
   sayProgress() {
@@ -207,8 +240,29 @@ export class Answer {
       if (question.surface.kind === "series") question.table = await api.series(question.id);
       this.chooseView(question);
       await this.refresh();
+      this.refine(question);
     }
     this.onState();
+  }
+
+  /** Have finer cells computed while the picture is looked at, where the page chose them and nothing is beside it. */
+  refine(question) {
+    const { looks, document } = this;
+    const isAlone = question === this.main && this.questions.length === 1 && !looks.beside.value;
+    if (isAlone && looks.finer.checked && this.shared().view === "map" && this.isChosen(document)) this.finer.begin(question, this.order);
+  }
+
+  /** Show a finer question in place of the one that is shown. */
+  async replace(question) {
+    const [row] = question.surface.dims;
+    const scale = question.surface[row].length / this.main.surface[row].length;
+    this.questions = [question];
+    this.refined *= scale;
+    this.looks.scalePick(scale);
+    this.looks.show(question.surface);
+    this.downloads.replaceChildren(...downloadLinks(question));
+    this.sayProgress();
+    await this.refresh();
   }
 
   chooseView({ table }) {
@@ -223,7 +277,7 @@ export class Answer {
   }
 
   leave() {
-    this.rested = 0;
+    this.finer.stop();
     for (const question of this.questions) if (!question.ended) question.stop().catch(() => {});
   }
 
@@ -241,23 +295,42 @@ export class Answer {
     this.showPanes();
     this.onState();
     if (!this.main) return;
-    const { value } = this.looks.beside;
     const other = JSON.stringify(this.besideDocument(this.document));
-    const isThere = value === "deviation" ? this.main.document.variance : other === "null" || other === this.besideAsked;
-    this.besideAsked = other;
-    if (value && !isThere) this.frame.attempt(() => this.begin(this.document, this.order, () => {}));
+    const isLacking = this.toAsk(this.document) !== this.document && !this.main.document.variance;
+    if (isLacking || (other !== "null" && other !== this.besideAsked)) this.frame.attempt(() => this.begin(this.document, this.order, () => {}));
     else this.refresh();
   }
 
   showPanes() {
     const { looks, panes } = this;
     const two = Boolean(looks.beside.value);
-    looks.difference.disabled = !looks.comparable;
+    for (const part of looks.comparing) part.hidden = !looks.comparable;
     panes.second.element.hidden = !two;
     panes.difference.element.hidden = !(looks.comparable && looks.difference.checked);
     panes.cell.element.hidden = true;
-    this.together.classList.toggle("beside", two);
     for (const name of ["second", "difference"]) if (panes[name].element.hidden) panes[name].clear();
+    this.layOut();
+  }
+
+  /** Give each picture its place on the stage: beside each other, or two over each other to be swiped. */
+  layOut() {
+    const { panes, looks, together } = this;
+    const isSwiped = looks.isSwiped && (!this.questions[1]?.surface || sameExtent(this.main.surface, this.questions[1].surface));
+    this.swipe.isOn = isSwiped;
+    const maps = ["first", "second", "difference"].filter((name) => !panes[name].element.hidden).length - (isSwiped ? 1 : 0);
+    together.style.setProperty("--maps", String(maps));
+    together.classList.toggle("with-cell", !panes.cell.element.hidden);
+    for (const pane of Object.values(panes)) pane.about.hidden = pane.element.hidden;
+  }
+
+  /** Draw pictures again whose place has another size. */
+  async fit() {
+    // What runs is drawn again anyhow; a page that is not shown has no size.
+    if (!this.together.clientWidth || this.questions.some((question) => !question.ended)) return;
+    await this.busy;
+    const changed = Object.values(this.panes).filter((pane) => !pane.element.hidden && pane.shown && pane.drawnSize !== pane.size);
+    for (const pane of changed) await pane.redraw();
+    if (changed.length) this.listen();
   }
 
   /** Fetch and draw what is chosen as it stands; one at a time, so that a slow line is not flooded. */
@@ -268,11 +341,8 @@ export class Answer {
         while (this.again) {
           await new Promise((resolve) => setTimeout(resolve, Math.max(0, (this.due ?? 0) - performance.now())));
           this.again = false;
-          const begun = performance.now();
-          this.due = begun + PAUSE_MS;
+          this.due = performance.now() + PAUSE_MS;
           await this.frame.attempt(() => this.draw());
-          const ended = performance.now();
-          this.rested = ended + Math.min(REST * (ended - begun), Math.max(LONGEST_REST_MS, 100 * (this.main?.progress.seconds ?? 0)));
         }
       } finally {
         this.busy = null;
@@ -284,21 +354,25 @@ export class Answer {
   /** How all pictures of the answer are looked at. */
   shared() {
     const { looks, main } = this;
-    return { view: looks.view || VIEWS[main.surface.kind][0], time: looks.time, level: looks.level, estimated: looks.estimated.value, fit: looks.fit.state(), cell: looks.picked, picked: looks.clicked ? looks.picked : null, stations: this.frame.known.stations, onPick: (row, column) => looks.pick(row, column) };
+    return { view: looks.view || VIEWS[main.surface.kind][0], time: looks.time, level: looks.level, estimated: looks.estimated.value, palette: looks.palette.value, span: looks.span.value, hatch: Number(looks.hatch.value), fit: looks.fit.state(), cell: looks.picked, picked: looks.clicked ? looks.picked : null, stations: this.frame.known.stations, onPick: (row, column) => looks.pick(row, column) };
   }
 
   async draw() {
     const { token, panes, looks, main } = this;
     if (!main?.surface) return;
     const shared = this.shared();
+    // Which pictures there are decides how large each is.
+    panes.cell.element.hidden = !this.showsCell(shared);
+    this.layOut();
     const deviates = looks.beside.value === "deviation";
     const beside = deviates ? [main, "variance"] : [looks.beside.value && this.questions[1], "value"];
     // Both are fetched before either is drawn, as they share their colours; one that fails leaves the other alone.
     const found = await Promise.allSettled([this.contentOf(main, "value", shared), this.contentOf(...beside, shared)]);
     if (token !== this.token) return;
-    // A time without values has no picture, but others have.
-    if (main.state === "done") looks.mapControls.hidden = main.surface.kind !== "map";
-    shareColours(...found.map((one) => one.value));
+    const pictures = found.map((one) => one.value);
+    shareColours(...pictures);
+    // Two pictures over each other have headings of as many lines.
+    if (pictures.every((picture) => picture?.heading)) pictures.forEach((picture, at) => (picture.headingBeside = pictures[1 - at].heading));
     const [first, second] = [await panes.first.put(found[0].value), await panes.second.put(found[1].value)];
     const failed = found.find((one) => one.reason);
     if (failed) throw failed.reason;
@@ -313,18 +387,35 @@ export class Answer {
     }
     await this.drawCell(shared, token);
     if (token !== this.token) return;
-    this.link();
-    this.brush.drawn();
-    looks.mapControls.hidden = main.surface.kind !== "map";
+    this.listen();
     this.sayRange(first);
+    this.sayPicked(first, deviates ? second : null);
   }
 
-  /** Lines over time of the cell that was chosen on the map, below it. */
+  /** Link pictures, and listen to what is done on them. */
+  listen() {
+    this.link();
+    this.brush.drawn();
+    const { map } = this.panes.first;
+    if (!map?.area() || map.isHeard) return;
+    map.isHeard = true;
+    const before = map.area();
+    map.onMove(() => {
+      const now = map.area();
+      const moved = Math.max(...Object.keys(now).map((side) => Math.abs(now[side] - before[side]))) / (before.north - before.south);
+      this.areaPart.hidden = moved < MOVED || map !== this.panes.first.map || !gridStep(this.document);
+    });
+  }
+
+  /** Whether the series of a cell stands beside the map. */
+  showsCell(shared) {
+    return this.looks.clicked && shared.view === "map" && this.main.surface.times.length > 1;
+  }
+
+  /** Lines over time of the cell that was chosen on the map, beside it. */
   async drawCell(shared, token) {
     const { cell } = this.panes;
-    const wanted = this.looks.clicked && shared.view === "map" && this.main?.state === "done" && this.main.surface.times.length > 1;
-    cell.element.hidden = !wanted;
-    if (!wanted) {
+    if (!this.showsCell(shared)) {
       cell.clear();
       return;
     }
@@ -362,9 +453,19 @@ export class Answer {
       this.range.textContent = "";
       return;
     }
-    const why = this.main.state !== "done" ? T.answer.rangeHeld : shown.isShared ? T.answer.rangeBoth : T.answer.rangeDone;
+    const isFitted = shown.span === "picture";
+    const why = this.main.state !== "done" ? T.answer.rangeHeld : shown.isShared ? T.answer.rangeBoth : isFitted ? T.looking.rangeOne : T.answer.rangeDone;
     const error = shown.frame.error ? T.answer.error(short(shown.frame.error), shown.units) : "";
-    this.range.textContent = `${T.answer.range(short(shown.range[0]), short(shown.range[1]), shown.units, why)}${error}`;
+    const apart = this.looks.isSwiped && this.swipe.element.hidden ? ` ${T.looking.notSwiped}` : "";
+    this.range.textContent = `${T.answer.range(short(shown.range[0]), short(shown.range[1]), shown.units, why)}${error}${hatchWords(shown)}${apart}`;
+  }
+
+  /** The value of the chosen cell, with its standard error where that is known. */
+  sayPicked({ view, frame, deviation: hatched, units }, uncertainty) {
+    const { clicked, picked } = this.looks;
+    const deviation = hatched ?? uncertainty?.frame?.estimate;
+    const at = clicked && view === "map" ? picked[0] * frame.shape[1] + picked[1] : -1;
+    this.looks.pickedValue.textContent = at < 0 ? "" : T.looking.valueAt(short(frame.estimate[at]), deviation ? short(deviation[at]) : "", units);
   }
 
   showNotes(notes) {
@@ -388,7 +489,14 @@ export class Answer {
 
   async redraw() {
     for (const pane of Object.values(this.panes)) if (!pane.element.hidden) await pane.redraw();
-    this.link();
-    this.brush.drawn();
+    this.listen();
   }
+}
+
+/** How much of a map is hatched, and from which standard error on. */
+function hatchWords({ hatch, uncertain, limit, units }) {
+  if (!hatch) return "";
+  if (!uncertain) return T.looking.noHatchYet;
+  const share = uncertain.reduce((sum, is) => sum + is, 0) / uncertain.length;
+  return T.looking.hatched(number(100 * share, 0), short(limit), units);
 }

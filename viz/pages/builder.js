@@ -5,15 +5,11 @@ import { written } from "./code.js";
 import { button, choice, field, h, part, tick } from "./dom.js";
 import { box, loose, parameters } from "./forms.js";
 import { T } from "./text.js";
-import { longName, variableChoices } from "./variables.js";
 
 const OPERATIONS = ["convert", "aggregate", "interpolate", "merge"];
 const TIMES = ["10min", "1h", "6h", "1day", "all", "hour_of_day", "day_of_year", "month_of_year"];
 const FLAGS = [1, 2, 3, 4];
 const DEFAULT_FLAGS = [1, 2];
-/** Lengths of time that end with the newest reading [days]. */
-const SPANS = [1, 3, 7, 30, 365];
-const [HOUR_MS, DAY_MS] = [3_600_000, 86_400_000];
 const WAIT_MS = 400;
 
 /** What a new step begins as; `grid` is that of the region. */
@@ -28,6 +24,8 @@ const inTime = (method) => method.endsWith("_in_time");
 
 /** The step that puts values on a map, if there is one. */
 export const gridStep = (document) => [...(document.steps ?? [])].reverse().find((step) => step.op === "interpolate" && step.grid);
+
+const isSame = (first, second) => JSON.stringify(first) === JSON.stringify(second);
 
 /** Keys in the order in which people read them. */
 function ordered({ variable, snapshot, as_of, select, accept_flags, steps, clip, variance, ...rest }) {
@@ -52,7 +50,6 @@ export class Builder {
     this.document = { variable: known.variables[0]?.name ?? "", steps: [] };
     this.text = h("textarea", { id: "document", rows: 14, spellcheck: "false", autocomplete: "off", "aria-describedby": "document-hint" });
     this.told = h("p", { id: "document-hint", class: "quiet", "aria-live": "polite" }, T.builder.hint);
-    this.top = h("div", { class: "inline" });
     this.steps = h("ol", { id: "steps", class: "steps" });
     this.more = h("div");
     this.text.addEventListener("input", () => {
@@ -105,6 +102,17 @@ export class Builder {
     this.told.textContent = [...notes.map((note) => `${note}.`), T.builder.hint].join(" ");
   }
 
+  /** Note that the grid of a query was chosen by the page, so that its cells may become finer. */
+  chooseGrid(document) {
+    this.chosenGrid = JSON.stringify(gridStep(document)?.grid);
+  }
+
+  /** Whether the grid of a query is one that the page chose. */
+  hasChosenGrid(document) {
+    const grid = gridStep(document)?.grid;
+    return Boolean(grid) && JSON.stringify(grid) === this.chosenGrid;
+  }
+
   /** Carry the query over to another variable; where that cannot be, change its name alone. */
   async adapt(variable) {
     // What was typed a moment ago counts.
@@ -122,6 +130,8 @@ export class Builder {
     try {
       const adapted = await api.adapt(before, variable);
       if (!isCurrent()) return;
+      // A grid of the user's stays theirs.
+      if (this.hasChosenGrid(before) || !isSame(gridStep(before)?.grid, gridStep(adapted.query)?.grid)) this.chooseGrid(adapted.query);
       this.suggest(adapted);
       this.onAdapted(before);
     } catch (problem) {
@@ -154,23 +164,8 @@ export class Builder {
   }
 
   drawForms() {
-    const { variables, snapshots } = this.known;
+    const { snapshots } = this.known;
     const given = this.document;
-    const time = given.clip?.time ?? [];
-    const clock = (place) => {
-      const made = h("input", { type: "datetime-local", id: place ? "until" : "from", value: localTime(time[place]), max: "2261-12-31T00:00" });
-      made.addEventListener("change", () => {
-        part("span").value = "";
-        this.change((document) => setTime(document, part("from").value, part("until").value));
-      });
-      return made;
-    };
-    this.top.replaceChildren(
-      h("div", { class: "whole" }, field(T.builder.variable, choice("variable", named(variableChoices(variables), given.variable), (name) => this.attempt(() => this.adapt(name)), given.variable))),
-      h("div", { class: "whole" }, field(T.builder.span, choice("span", [["", T.builder.asBelow], ...SPANS.map((days) => [String(days), T.builder.last(days)])], (days) => days && this.attempt(() => this.last(Number(days))), this.spanned?.time === String(time) ? this.spanned.days : ""))),
-      field(T.builder.from, clock(0)), field(T.builder.until, clock(1)),
-      h("div", { class: "whole" }, tick(T.builder.variance, h("input", { type: "checkbox", id: "variance", checked: Boolean(given.variance), on: { change: ({ target }) => this.change((document) => (target.checked ? (document.variance = true) : delete document.variance)) } }))),
-    );
     const steps = Array.isArray(given.steps) ? given.steps : [];
     this.steps.replaceChildren(...steps.map((step, place) => this.step(step, place, steps.length)));
     if (!steps.length) this.steps.append(h("li", { class: "quiet" }, T.builder.noSteps));
@@ -178,23 +173,10 @@ export class Builder {
     const flag = (number) => tick(T.flags[number], h("input", { type: "checkbox", id: `flag-${number}`, checked: flags.includes(number), on: { change: ({ target }) => this.flag(number, target.checked) } }));
     const versions = [["", T.builder.newest], ...snapshots.map((one) => [one.id, `${one.time.replace("T", " ").slice(0, 16)} ${one.message}`.slice(0, 60)])];
     this.more.replaceChildren(
+      tick(T.builder.variance, h("input", { type: "checkbox", id: "variance", checked: Boolean(given.variance), on: { change: ({ target }) => this.change((document) => (target.checked ? (document.variance = true) : delete document.variance)) } })),
       h("fieldset", {}, h("legend", {}, T.builder.flags), FLAGS.map(flag)),
       field(T.builder.snapshot, choice("snapshot", named(versions, given.snapshot ?? ""), (id) => this.change((document) => (document.snapshot = id || null)), given.snapshot ?? "")),
     );
-  }
-
-  /** Ask for the days that end with the hour of the variable's newest reading. */
-  async last(days) {
-    const asked = this.document.variable;
-    const { features } = await api.look(`latest?variable=${encodeURIComponent(asked)}`);
-    if (this.document.variable !== asked) return;
-    if (!features.length) throw new api.Problem(T.builder.noReadings(longName(this.known.variables, asked)), T.builder.noReadingsAdvice);
-    const newest = Math.max(...features.map((one) => Date.parse(one.properties.end)));
-    const until = (Math.floor(newest / HOUR_MS) + 1) * HOUR_MS;
-    const shown = [until - days * DAY_MS, until].map((at) => new Date(at).toISOString().slice(0, 16));
-    [part("from").value, part("until").value] = shown;
-    this.change((document) => setTime(document, ...shown));
-    this.spanned = { days: String(days), time: String(this.document.clip.time) };
   }
 
   flag(number, wanted) {
@@ -313,16 +295,3 @@ export class Builder {
 
 /** Pairs of a select, with what the document says where the server does not list it. */
 const named = (pairs, value) => (value === undefined || pairs.some(([key]) => key === value) ? pairs : [...pairs, [value, T.builder.unlisted(value)]]);
-
-/** An instant as a field of date and time takes it, in UTC; empty where it is none. */
-function localTime(value) {
-  const at = typeof value === "string" ? Date.parse(/(Z|[+-]\d\d:?\d\d)$/.test(value) ? value : /T/.test(value) ? `${value}Z` : value) : NaN;
-  return Number.isNaN(at) ? "" : new Date(at).toISOString().slice(0, 16);
-}
-
-function setTime(document, from, until) {
-  const { time, ...others } = document.clip ?? {};
-  const bounds = from && until ? { time: [`${from}Z`, `${until}Z`] } : {};
-  document.clip = { ...others, ...bounds };
-  if (!Object.keys(document.clip).length) delete document.clip;
-}

@@ -4,12 +4,24 @@ import * as api from "./api.js";
 import { Answer } from "./answer.js";
 import { Builder } from "./builder.js";
 import { asCurl, asPython, written } from "./code.js";
-import { button, bytes, choice, copy, field, h, number, part } from "./dom.js";
+import { button, bytes, choice, copy, field, h, number, part, visible } from "./dom.js";
 import { Region, setRegion } from "./region.js";
+import { See } from "./see.js";
+import { sentence } from "./sentence.js";
 import { T } from "./text.js";
+import { longName } from "./variables.js";
 
 const ORDERS = ["coarse_to_fine", "walk", "raster"];
 const copyOf = (document) => JSON.parse(JSON.stringify(document));
+
+let expected = null;
+
+/** Ask for what the page begins with, while the frame still asks what there is. */
+export function expect(params) {
+  if (params.has("q")) return;
+  expected = api.suggest();
+  expected.catch(() => {});
+}
 
 export function open(root, frame) {
   return new Explore(root, frame);
@@ -19,13 +31,16 @@ class Explore {
   constructor(root, frame) {
     this.frame = frame;
     const { known } = frame;
-    this.region = new Region(known.stations, (box, step) => this.builder.change((document) => setRegion(document, box, step), true));
-    this.builder = new Builder(known, { defaultGrid: () => this.region.defaultGrid(), attempt: (act) => frame.attempt(act), onChange: (document) => this.onDocument(document), onAdapted: (before) => this.onAdapted(before) });
-    this.answer = new Answer(frame, { onState: () => this.note(), onRunning: (running) => this.setRunning(running) });
-    const names = Object.keys(known.saved);
-    this.saved = choice("saved", [["", T.explore.own], ...names.map((name) => [name, name])], (name) => name && this.builder.set(copyOf(known.saved[name])), "");
+    this.region = new Region(known.stations, (box, step) => this.takeRegion(box, step));
+    this.builder = new Builder(known, { defaultGrid: () => this.region.defaultGrid(), attempt: (act) => frame.attempt(act), onChange: (document) => this.onDocument(document), onAdapted: () => this.askNow() });
+    this.answer = new Answer(frame, {
+      onState: () => this.note(), onRunning: (running) => this.setRunning(running), onArea: (box) => box && this.takeRegion(box, undefined),
+      isChosen: (document) => this.builder.hasChosenGrid(document),
+    });
+    this.see = new See(known, this.builder, this.region, { attempt: (act) => frame.attempt(act), ask: () => this.askNow(), area: () => this.answer.area() });
+    this.saved = choice("saved", [["", T.explore.own]], (name) => name && this.builder.set(copyOf(known.saved[name])), "");
     this.order = choice("order", ORDERS.map((order) => [order, T.explore.orders[order]]), () => this.note(), ORDERS[0]);
-    root.append(h("div", { class: "two" }, this.question(), this.answer.element));
+    root.append(this.screen(), this.answer.about);
     this.builder.text.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
         event.preventDefault();
@@ -33,10 +48,36 @@ class Explore {
       }
     });
     this.builder.set(this.builder.document);
-    // The map waits until its place has a width.
-    requestAnimationFrame(() => frame.attempt(() => this.region.open()));
+    // The picture does not wait for those that can be answered, which are the slowest to find.
+    this.offered = frame.saved().then((saved) => this.offerSaved(saved), () => {});
   }
 
+  offerSaved(saved) {
+    const { known } = this.frame;
+    known.saved = saved;
+    const names = Object.keys(saved);
+    this.saved.append(...names.map((name) => new Option(visible(name), name)));
+    this.answer.looks.offerSaved(names);
+    this.onDocument(this.builder.document);
+  }
+
+  /** What fills the window: what is seen above the picture, how it is computed beside it, time below it. */
+  screen() {
+    const { answer } = this;
+    const { bar, mapControls } = answer.looks;
+    this.sentence = h("p", { id: "sentence" });
+    this.how = button(T.see.how, () => this.showPanel(this.panel.hidden || this.isSheetDown), { id: "how", "aria-expanded": "false", "aria-controls": "panel" });
+    this.panel = this.question();
+    this.sheet = h("div", { class: "sheet", id: "sheet" }, button(T.see.close, () => this.showSheet(false), { class: "close-sheet", id: "close-sheet" }), this.see.element, bar, this.panel);
+    this.opener = button(T.see.controls, () => this.showSheet(true), { id: "open-sheet", "aria-controls": "sheet" });
+    this.sheet.addEventListener("keydown", (event) => event.key === "Escape" && this.showSheet(false));
+    return h("div", { class: "screen" }, this.sheet,
+      h("div", { class: "act" }, this.opener, button(T.explore.run, () => this.run(), { id: "run", class: "primary" }), button(T.explore.stop, () => this.stop(), { id: "stop", hidden: true })),
+      h("div", { class: "saying" }, this.how, this.sentence, answer.finerWords, answer.status, h("div", { id: "share" })),
+      answer.stage, mapControls);
+  }
+
+  /** How it is computed, folded away until somebody wants to know. */
   question() {
     const { builder } = this;
     this.copied = h("div", { class: "copied", hidden: true }, h("p", { class: "quiet", role: "status" }), h("pre", { tabindex: 0 }));
@@ -48,17 +89,46 @@ class Explore {
       curl: () => asCurl(this.read(), new URL(".", location.href.split("#")[0]).href),
       link: () => this.link(),
     };
-    return h("section", { "aria-labelledby": "question-title" }, h("h2", { id: "question-title" }, T.explore.question),
-      field(T.explore.saved, this.saved), builder.top, this.region.element,
-      h("h3", {}, T.explore.steps), h("p", { class: "quiet" }, T.explore.stepsHint), builder.steps, builder.adding,
-      h("details", { class: "more" }, h("summary", {}, T.explore.options), builder.more, field(T.explore.order, this.order, T.explore.orderHint)),
-      h("div", { class: "field" }, h("label", { for: "document" }, T.explore.json), builder.text, builder.told),
-      h("div", { class: "buttons sticky" },
-        button(T.explore.run, () => this.run(), { id: "run", class: "primary" }), button(T.explore.stop, () => this.stop(), { id: "stop", disabled: true }),
-        button(T.explore.explain, () => this.explain(), { id: "explain" }), button(T.explore.stand, () => this.stand(), { id: "stand" })),
+    return h("section", { id: "panel", class: "panel", "aria-labelledby": "question-title", hidden: true }, h("h2", { id: "question-title" }, T.see.how),
+      h("div", { class: "buttons" }, button(T.explore.explain, () => this.explain(), { id: "explain" }), button(T.explore.stand, () => this.stand(), { id: "stand" })),
       h("div", { id: "copies", class: "buttons small", role: "group", "aria-label": T.explore.copy }, h("span", { "aria-hidden": true }, T.explore.copy),
         Object.entries(texts).map(([name, text]) => button(T.explore.copies[name], () => this.frame.attempt(() => copy(text(), this.copied)), { id: `copy-${name}` }))),
-      this.copied, this.planPart);
+      this.copied, this.planPart,
+      field(T.explore.saved, this.saved),
+      h("h3", {}, T.explore.steps), h("p", { class: "quiet" }, T.explore.stepsHint), builder.steps, builder.adding,
+      h("details", { class: "more" }, h("summary", {}, T.explore.options), builder.more, field(T.explore.order, this.order, T.explore.orderHint)),
+      h("div", { class: "field" }, h("label", { for: "document" }, T.explore.json), builder.text, builder.told));
+  }
+
+  /** Whether controls are a sheet, as in a narrow window. */
+  get hasSheet() {
+    return getComputedStyle(this.sheet).display !== "contents";
+  }
+
+  get isSheetDown() {
+    return this.hasSheet && !this.sheet.classList.contains("open");
+  }
+
+  showPanel(isShown) {
+    this.panel.hidden = !isShown;
+    this.how.setAttribute("aria-expanded", String(isShown));
+    if (!this.hasSheet) return;
+    this.showSheet(isShown);
+    if (isShown) this.panel.scrollIntoView();
+  }
+
+  /** Slide the controls up over the picture, or down again; in wide windows they stand above it. */
+  showSheet(isShown) {
+    this.sheet.classList.toggle("open", isShown);
+    this.opener.setAttribute("aria-expanded", String(isShown));
+    if (this.hasSheet) part(isShown ? "close-sheet" : "open-sheet").focus();
+  }
+
+  /** Ask of another region, on cells that the page chooses where none are given. */
+  takeRegion(box, step) {
+    this.builder.change((document) => setRegion(document, box, step), true);
+    if (step === undefined) this.builder.chooseGrid(this.builder.document);
+    this.askNow();
   }
 
   read() {
@@ -69,8 +139,12 @@ class Explore {
   /** Show what the address says; one that was asked is asked again. */
   async show(params) {
     this.frame.units(this.answer.units());
-    if (!params.has("q") && !this.begun) await this.suggest();
+    if (!params.has("q") && !this.begun) {
+      if (params.size) this.answer.restore(params);
+      await this.suggest();
+    }
     if (!params.has("q") || String(params) === this.noted) return;
+    if (params.get("beside")?.startsWith("saved:")) await this.offered;
     this.begun = true;
     this.noted = String(params);
     this.answer.restore(params);
@@ -88,25 +162,37 @@ class Explore {
     this.begun = true;
     const { text } = this.builder;
     const { value } = text;
-    const suggestion = await api.suggest();
+    const suggestion = await (expected ?? api.suggest());
+    expected = null;
     // What was typed or chosen meanwhile is the user's.
     if (text.value !== value) return;
+    this.builder.chooseGrid(suggestion.query);
     this.builder.suggest(suggestion);
     if (this.frame.may("query")) await this.run();
   }
 
-  /** Where the old variable's picture is shown, show that of the new one. */
-  onAdapted(before) {
-    if (this.asked === JSON.stringify(before)) this.ask();
+  /** What is seen was changed: ask at once, for those who may. */
+  askNow() {
+    if (this.frame.may("query")) this.ask();
   }
 
   onDocument(document) {
     const { saved } = this.frame.known;
     this.saved.value = Object.keys(saved).find((name) => JSON.stringify(saved[name]) === JSON.stringify(document)) ?? "";
     this.region.show(document);
+    this.see?.show(document);
+    this.say(document);
     this.offerRun(document);
     this.answer?.expect(document);
     this.note();
+  }
+
+  /** Say in a sentence how a query is computed. */
+  say(document) {
+    if (!this.sentence) return;
+    const { stations, variables } = this.frame.known;
+    this.sentence.textContent = this.sentence.title = visible(sentence(document, stations.features.length));
+    this.opener.textContent = visible(`☰ ${longName(variables, document.variable ?? "")}`);
   }
 
   /** What reproduces the page. `run` says that the question was asked, `snapshot` what it was asked of. */
@@ -140,11 +226,7 @@ class Explore {
       this.asked = JSON.stringify(document);
       await this.answer.begin(document, this.order.value, (plan) => this.showPlan(plan));
     });
-    if (!asked) return;
-    this.note();
-    // Where the window is narrow it stands below the question, out of sight.
-    const { element } = this.answer;
-    if (element.getBoundingClientRect().top > innerHeight) element.scrollIntoView();
+    if (asked) this.note();
   }
 
   stop() {
@@ -171,8 +253,8 @@ class Explore {
     const held = document.activeElement;
     const [run, stop] = [part("run"), part("stop")];
     this.running = running;
+    stop.hidden = !running;
     this.offerRun(this.builder.document);
-    stop.disabled = !running;
     // A button that is switched off while it has the focus would drop a keyboard user at the top of the page.
     if (running && held === run) stop.focus();
     if (!running && held === stop) run.focus();
@@ -181,11 +263,12 @@ class Explore {
   /** A question that runs is not asked again; another one takes its place. */
   offerRun(document) {
     const run = part("run");
-    if (run) run.disabled = this.running && this.asked === JSON.stringify(document);
+    // Stop takes its place, so that nothing moves.
+    if (run) run.hidden = run.disabled = Boolean(this.running) && this.asked === JSON.stringify(document);
   }
 
   async redraw() {
-    if (this.region.figure) await this.region.open();
+    if (this.region.figure && this.see.place.element.open) await this.region.open();
     await this.answer.redraw();
   }
 

@@ -11,6 +11,8 @@ if (window.visualViewport) window.visualViewport.addEventListener = () => {};
 const [HEADING_PX, SOURCE_PX] = [9, 5.5];
 /** Width of the axis beside which they begin [px]. */
 const AXIS_PX = 80;
+/** Least height of a figure that fills its place [px]. */
+const LOWEST_PX = 200;
 /** What is being put into a place: one after the other, so that the last one asked for is the one that stays. */
 const turns = new WeakMap();
 
@@ -18,7 +20,9 @@ export class Figure {
   /** Fetch a figure without data; the browser keeps it for when it is opened. */
   static fetch(place, kind, words) {
     const width = Math.max(280, Math.floor(words.width ?? place.clientWidth));
-    return api.figure(kind, { ...words, theme: theme(), width });
+    // A place that figures fill has a height of its own.
+    const height = place.classList.contains("filled") ? { height: Math.max(LOWEST_PX, Math.floor(place.clientHeight)) } : {};
+    return api.figure(kind, { ...words, theme: theme(), width, ...height });
   }
 
   /** Fetch a figure without data and put it into a place, instead of what is there. */
@@ -63,10 +67,12 @@ export class Figure {
     this.plot.setv({ js_event_callbacks: new Map([...(before instanceof Map ? before : Object.entries(before)), ...callbacks]) });
   }
 
-  /** Write what is shown above the figure, in lines that fit it, and its source below. */
-  head(words, source) {
+  /** Write what is shown above the figure, in lines that fit it, as many as there are `beside` it, and its source below. */
+  head(words, source, beside = "") {
     const room = this.place.clientWidth - AXIS_PX;
-    this.find("heading").text = inLines(words, room / HEADING_PX);
+    const [text, other] = [words, beside].map((each) => inLines(each, room / HEADING_PX));
+    const lack = other.split("\n").length - text.split("\n").length;
+    this.find("heading").text = text + "\n\u00a0".repeat(Math.max(lack, 0));
     this.find("source").text = inLines(source, room / SOURCE_PX);
   }
 

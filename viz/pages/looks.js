@@ -1,6 +1,7 @@
-// How an answer is looked at: view, time, level, cell, what is beside it. It knows neither questions nor pictures.
+// How an answer is looked at: view, time, level, cell, colours, what is beside it. It knows neither questions nor pictures.
 
-import { button, choice, field, h, number, tick } from "./dom.js";
+import { button, choice, field, h, number, tick, visible } from "./dom.js";
+import { popover } from "./popover.js";
 import { T } from "./text.js";
 import { longName } from "./variables.js";
 import { FitForm } from "./variogram.js";
@@ -8,6 +9,13 @@ import { FitForm } from "./variogram.js";
 const FILM_MS = 400;
 export const VIEWS = { map: ["map", "lines", "heat", "histogram", "variogram"], series: ["lines", "heat", "histogram", "variogram"] };
 const ESTIMATED = ["veil", "same", "hidden"];
+/** Shares of what the colours span above which a standard error is hatched, as choices. */
+const HATCHES = ["", "0.1", "0.25", "0.5"];
+/** What is beside an answer and comes of it, so that it cannot be compared with it. */
+const OF_ITSELF = ["deviation"];
+
+/** A cell on a grid with so many times as many cells along a side. */
+const scaled = (cell, scale) => cell.map((at) => Math.floor((at + 0.5) * scale));
 
 /** Sliders of a map, and what each of their places is in words; a slider without two places is not shown. */
 const SLIDERS = {
@@ -17,17 +25,19 @@ const SLIDERS = {
 
 /** The controls. `on` holds change (draw again), beside (another question may be needed), estimated, note (the address). */
 export class Looks {
-  constructor({ variables, snapshots, saved }, on) {
+  constructor({ variables, snapshots, functions }, on) {
     this.on = on;
     this.view = "";
     this.picked = null;
     this.clicked = false;
-    const beside = [["", T.answer.nothing], ["deviation", T.answer.deviation], ...variables.map((one) => [`variable:${one.name}`, T.answer.besideVariable(longName(variables, one.name))]),
-      ...Object.keys(saved).map((name) => [`saved:${name}`, T.answer.besideSaved(name)]), ...snapshots.map((one) => [`snapshot:${one.id}`, T.answer.besideSnapshot(one.time, one.message)])];
+    const methods = (functions.interpolate ?? []).map((row) => row.name).filter((name) => !name.endsWith("_in_time"));
+    const beside = [["", T.answer.nothing], ["deviation", T.answer.deviation], ["before", T.looking.before], ["year", T.looking.yearBefore],
+      ...methods.map((name) => [`method:${name}`, T.looking.method(name)]), ...variables.map((one) => [`variable:${one.name}`, T.answer.besideVariable(longName(variables, one.name))]),
+      ...snapshots.map((one) => [`snapshot:${one.id}`, T.answer.besideSnapshot(one.time, one.message)])];
     this.beside = choice("beside", beside, () => on.beside(), "");
     this.difference = h("input", { id: "difference", type: "checkbox", on: { change: () => on.beside() } });
-    this.estimated = choice("estimated", ESTIMATED.map((name) => [name, T.answer.estimated[name]]), () => on.estimated(), "veil");
-    this.views = h("fieldset", { id: "views", class: "controls", hidden: true });
+    this.compare = choice("compare", Object.entries(T.looking.compares), () => on.beside(), "beside");
+    this.views = h("fieldset", { id: "views", hidden: true });
     this.sliders = Object.fromEntries(Object.keys(SLIDERS).map((name) => [name, this.slider(name)]));
     this.play = button(T.answer.play, () => this.film(), { id: "play", "aria-pressed": "false" });
     this.sliders.time.part.append(this.play);
@@ -36,8 +46,31 @@ export class Looks {
       on.note();
       on.change();
     });
-    this.above = h("div", { class: "inline looks" }, this.views, field(T.answer.beside, this.beside), tick(T.answer.difference, this.difference));
-    this.mapControls = h("div", { id: "map-controls", class: "controls", hidden: true }, this.sliders.time.part, this.sliders.level.part, field(T.answer.estimatedCells, this.estimated));
+    this.comparing = [field(T.looking.compare, this.compare), tick(T.answer.difference, this.difference)];
+    this.colours = this.colourFields();
+    this.bar = h("div", { class: "looks-bar" }, this.views, field(T.answer.beside, this.beside), this.comparing, this.colours.element, this.fit.element);
+    this.pickedValue = h("p", { id: "picked-value", role: "status" });
+    this.mapControls = h("div", { id: "map-controls", class: "strip" }, this.sliders.time.part, this.sliders.level.part, this.pickedValue);
+  }
+
+  /** Colours, their scale, marks of uncertain and of estimated cells. */
+  colourFields() {
+    const draw = () => {
+      this.on.note();
+      this.on.change();
+    };
+    this.palette = choice("palette", Object.entries(T.looking.palettes), draw, "sequential");
+    this.span = choice("colour-span", Object.entries(T.looking.spans), draw, "all");
+    this.hatch = choice("hatch", HATCHES.map((share) => [share, share ? T.looking.hatchAbove(100 * share) : T.looking.noHatch]), () => this.on.beside(), "");
+    this.estimated = choice("estimated", ESTIMATED.map((name) => [name, T.answer.estimated[name]]), () => this.on.estimated(), "veil");
+    this.finer = h("input", { id: "finer-cells", type: "checkbox", checked: true, on: { change: () => this.on.note() } });
+    const made = popover("looks-part", "", field(T.looking.palette, this.palette, T.looking.paletteHint), field(T.looking.span, this.span), field(T.looking.hatch, this.hatch), field(T.answer.estimatedCells, this.estimated), tick(T.looking.finer, this.finer));
+    made.say(T.looking.title);
+    return made;
+  }
+
+  offerSaved(names) {
+    this.beside.append(...names.map((name) => new Option(visible(T.answer.besideSaved(name)), `saved:${name}`)));
   }
 
   get time() {
@@ -49,7 +82,12 @@ export class Looks {
   }
 
   get comparable() {
-    return Boolean(this.beside.value) && this.beside.value !== "deviation";
+    return Boolean(this.beside.value) && !OF_ITSELF.includes(this.beside.value);
+  }
+
+  /** Whether two pictures are compared by a swipe. */
+  get isSwiped() {
+    return this.comparable && this.compare.value === "swipe";
   }
 
   slider(name) {
@@ -70,10 +108,15 @@ export class Looks {
 
   // What reproduces it
 
-  state() {
+  /** `refined`: how many times as many cells along a side are shown as were asked for. */
+  state(refined) {
     const [time, level] = ["time", "level"].map((name) => this.wanted?.[name] ?? this.sliders[name].input.value);
-    const given = { view: this.view, time, level, estimated: this.estimated.value, beside: this.beside.value, difference: this.difference.checked ? "1" : "", pick: this.clicked ? this.picked.join(",") : "", ...(this.view === "variogram" ? this.fit.state() : {}) };
-    return Object.fromEntries(Object.entries(given).filter(([name, value]) => value && value !== "0" && !(name === "estimated" && value === "veil")));
+    const given = {
+      view: this.view, time, level, estimated: this.estimated.value, beside: this.beside.value, difference: this.difference.checked ? "1" : "", pick: this.clicked ? scaled(this.picked, 1 / refined).join(",") : "",
+      compare: this.compare.value, palette: this.palette.value, colours: this.span.value, hatch: this.hatch.value, finer: this.finer.checked ? "" : "no", ...(this.view === "variogram" ? this.fit.state() : {}),
+    };
+    const usual = { estimated: "veil", compare: "beside", palette: "sequential", colours: "all" };
+    return Object.fromEntries(Object.entries(given).filter(([name, value]) => value && value !== "0" && value !== usual[name]));
   }
 
   restore(params) {
@@ -82,33 +125,51 @@ export class Looks {
     const pick = (params.get("pick") ?? "").split(",").map(Number);
     this.clicked = pick.length === 2 && pick.every((one) => Number.isInteger(one) && one >= 0);
     this.picked = this.clicked ? pick : null;
-    const known = [...this.beside.options].map((option) => option.value);
-    this.beside.value = known.includes(params.get("beside")) ? params.get("beside") : "";
+    for (const [select, name] of [[this.beside, "beside"], [this.compare, "compare"], [this.palette, "palette"], [this.span, "colours"], [this.hatch, "hatch"], [this.estimated, "estimated"]]) {
+      const known = [...select.options].map((option) => option.value);
+      const usual = select === this.beside ? "" : known[0];
+      select.value = known.includes(params.get(name)) ? params.get(name) : usual;
+    }
     this.difference.checked = params.get("difference") === "1";
+    this.finer.checked = params.get("finer") !== "no";
     this.fit.restore(params);
-    this.estimated.value = ESTIMATED.includes(params.get("estimated")) ? params.get("estimated") : "veil";
   }
 
   // What a surface offers
 
+  /** Nothing is shown: there is nothing to look at. */
   hide() {
-    this.endFilm();
-    this.mapControls.hidden = this.place.hidden = this.views.hidden = this.fit.element.hidden = true;
+    this.views.hidden = this.fit.element.hidden = true;
+    this.hideMap();
+  }
+
+  hideMap() {
+    this.place.hidden = true;
+    this.pickedValue.textContent = "";
+    for (const { part } of Object.values(this.sliders)) part.hidden = true;
   }
 
   show(surface) {
     this.surface = surface;
     this.showViews(surface);
-    if (surface.kind !== "map") return;
+    if (surface.kind !== "map") {
+      this.hideMap();
+      return;
+    }
     for (const [name, { input, text, part }] of Object.entries(this.sliders)) {
       const words = SLIDERS[name](surface);
       const most = Math.max(words.length - 1, 0);
-      Object.assign(input, { max: most, value: Math.min(Number(this.wanted?.[name] ?? 0), most) });
+      Object.assign(input, { max: most, value: Math.min(Number(this.wanted?.[name] ?? (Number(input.max) === most ? input.value : 0)), most) });
       part.hidden = words.length < 2;
       text.textContent = words[Number(input.value)] ?? "";
     }
     this.wanted = null;
     this.showPick();
+  }
+
+  /** Keep the chosen cell where it is while the cells along a side become so many times as many. */
+  scalePick(scale) {
+    if (this.picked && scale !== 1) this.picked = scaled(this.picked, scale);
   }
 
   showViews(surface) {
@@ -142,6 +203,14 @@ export class Looks {
     this.on.change();
   }
 
+  /** No cell is looked at any more. */
+  unpick() {
+    this.clicked = false;
+    this.pickedValue.textContent = "";
+    this.on.note();
+    this.on.change();
+  }
+
   /** The cell whose lines are shown, to be chosen without a mouse, too. */
   pickFields() {
     this.pickInputs = ["row", "column"].map((name, axis) => {
@@ -167,7 +236,7 @@ export class Looks {
       if (made !== document.activeElement) made.value = this.picked[axis];
     });
     this.pickWords.textContent = T.answer.picked(number(surface[column][this.picked[1]], 5), number(surface[row][this.picked[0]], 5), surface.axis_units);
-    this.place.hidden = surface.times.length < 2;
+    this.place.hidden = false;
   }
 
   // Film

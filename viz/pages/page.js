@@ -34,8 +34,8 @@ function address() {
 
 const hash = (name, params) => `#${name}${params && String(params) ? `?${params}` : ""}`;
 
-/** Pages that offer the saved queries, and the request for these. */
-const OFFER_SAVED = ["explore", "engine"];
+/** Pages that are made with the saved queries, and the request for these. */
+const OFFER_SAVED = ["engine"];
 let saved = Promise.resolve({});
 
 /** What every page may ask of the frame. */
@@ -68,6 +68,8 @@ const frame = {
     }
   },
   reload: load,
+  /** The saved queries, for a page that does not wait for them. */
+  saved: () => saved,
 };
 
 function showProblem(problem) {
@@ -186,6 +188,8 @@ async function load() {
   // To find those that can be answered takes as long as all the rest, and not every page offers them.
   saved = api.look("saved?answerable=true");
   saved.catch(() => {});
+  const { name, params } = address();
+  if (!opened[name]) PAGES[name]?.expect?.(params);
   const known = await Promise.all(["variables", "stations", `snapshots?limit=${MOST_VERSIONS}`, "functions", "publication"].map((what) => api.look(what).catch((problem) => problem)));
   const failed = known.find((one) => one instanceof Error);
   // A page without a list of stations could still ask, but it is the same server that answers all.

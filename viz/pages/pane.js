@@ -12,19 +12,21 @@ const MOST_ROWS = 200;
 
 /** A picture: "map", "lines", "heat" or "histogram" of what `show` is given. */
 export class Pane {
-  constructor(name) {
+  /** `filled`: the picture fills its place, and its words, table and files stand elsewhere, in `about`. */
+  constructor(name, { filled = false } = {}) {
     const caption = name === "first" ? "caption" : `caption-${name}`;
     this.name = name;
-    this.place = h("div", { id: name === "first" ? "picture" : `picture-${name}`, class: "picture", role: "img", "aria-labelledby": caption });
-    this.caption = h("figcaption", { id: caption });
+    this.place = h("div", { id: name === "first" ? "picture" : `picture-${name}`, class: filled ? "picture filled" : "picture", role: "img", "aria-labelledby": caption });
+    this.caption = h(filled ? "p" : "figcaption", { id: caption });
     this.tablePlace = h("div");
     this.details = h("details", { class: "as-table", on: { toggle: () => this.fillTable() } }, h("summary", {}, T.pane.table), this.tablePlace);
     this.saves = h("div", { class: "buttons small", hidden: true },
       button(T.pane.png, () => this.savePicture("png")), button(T.pane.svg, () => this.savePicture("svg")),
       button(T.pane.csv, () => save(this.file("csv"), csv(...this.rows()), "text/csv")));
     this.details.hidden = true;
-    this.key = h("div");
-    this.element = h("figure", { class: "pane" }, this.place, this.key, this.caption, this.saves, this.details);
+    this.key = h("div", { class: "legend-place" });
+    this.about = h("div", { id: `about-${name}` }, this.caption, this.saves, this.details);
+    this.element = filled ? h("figure", { class: `pane pane-${name}` }, this.place, this.key) : h("figure", { class: "pane" }, this.place, this.key, ...this.about.childNodes);
     this.clear();
   }
 
@@ -35,11 +37,26 @@ export class Pane {
     this.key.replaceChildren();
     this.caption.textContent = visible(words);
     this.saves.hidden = this.details.hidden = true;
+    this.place.classList.remove("aged");
+  }
+
+  /** Keep the picture, paled, until another one comes; it is nothing that is shown any more. */
+  age(words) {
+    this.shown = null;
+    this.caption.textContent = visible(words);
+    this.saves.hidden = this.details.hidden = true;
+    this.place.classList.toggle("aged", Boolean(this.figure));
+  }
+
+  /** Width and, where pictures fill it, height of their place. */
+  get size() {
+    const { clientWidth, clientHeight, classList } = this.place;
+    return classList.contains("filled") ? `${clientWidth} ${clientHeight}` : clientWidth;
   }
 
   /** What pictures have in common that one figure can show. */
   identity({ view, surface, title, units, scale }) {
-    return [view, title, units, scale, this.place.clientWidth, JSON.stringify(surface.dims ?? ""), surface.lon?.length, surface.x?.length, surface.lat?.length].join("|");
+    return [view, title, units, scale, this.size, JSON.stringify(surface.dims ?? ""), ...(surface.dims ?? []).flatMap((name) => [surface[name]?.length, surface[name]?.[0], surface[name]?.at(-1)])].join("|");
   }
 
   /** The map of what is shown; it can be opened before there is anything to draw, so that the first picture need not wait for it. */
@@ -62,6 +79,7 @@ export class Pane {
    */
   async show(shown) {
     const { view, quantity, title, units, scale } = shown;
+    const { size } = this;
     const identity = this.identity(shown);
     const words = { variable: quantity, units, title, scale };
     const before = this.drawn === identity ? this.shown : null;
@@ -71,6 +89,7 @@ export class Pane {
       this.figure = this.map.figure;
       if (shown.range) this.map.range = shown.range;
       this.map.draw(shown.frame, shown.estimated);
+      this.map.hatch(shown.uncertain ?? null, shown.frame.shape);
       this.map.mark(shown.picked);
     } else {
       this.map = this.opening = null;
@@ -84,7 +103,9 @@ export class Pane {
       else if (view === "histogram") this.figure = await drawHistogram(this.place, shown.values, words);
     }
     this.drawn = identity;
-    this.figure.head(visible(shown.heading), shown.surface.source);
+    this.place.classList.remove("aged");
+    this.drawnSize = size;
+    this.figure.head(visible(shown.heading), shown.surface.source, visible(shown.headingBeside ?? ""));
     this.key.replaceChildren(...[view === "lines" ? legend(shown.lines) : view === "variogram" ? legend(models(shown.variogram)) : null].filter(Boolean));
     this.caption.textContent = visible(shown.words);
     this.saves.hidden = this.details.hidden = false;

@@ -19,6 +19,8 @@ export const STATES = {
 /** Stations on a map above which those in order are small: larger ones would hide each other, and those in trouble. */
 const MANY = 300;
 const BARS = 24;
+/** Pixels along the longer side of the image of hatches, those from line to line, and those of a line. */
+const [HATCHED, HATCH_STEP, HATCH_LINE] = [480, 8, 2];
 const MARGIN = 0.05;
 
 /** Outer edges of evenly spaced cells from their centres; a single cell is a second of arc, or a metre. */
@@ -59,9 +61,11 @@ export class MapPicture {
     this.scale = scale;
     this.image = figure.find("surface");
     this.veil = figure.find("veil");
+    this.hatching = figure.find("hatch");
     this.colours = figure.find("colours");
     const [row, column] = surface.dims;
-    const { column: across, row: upwards } = extent(surface);
+    const { column: across, row: upwards, geographic } = extent(surface);
+    this.isGeographic = geographic;
     const at = (value, [low, high], count) => Math.floor(((value - low) / (high - low)) * count);
     figure.on({
       tap: ({ x, y }) => {
@@ -86,6 +90,37 @@ export class MapPicture {
     // After the first values, which it must not delay.
     if (!this.hasGround) layGround(this.figure, this.surface.dims[1] === "lon");
     this.hasGround = true;
+  }
+
+  /** Hatch the cells of which `isUncertain` holds 1; null hatches none. */
+  hatch(isUncertain, [rows, columns]) {
+    const isHatched = Boolean(isUncertain?.includes(1));
+    // A map that sharpens is not drawn once more for nothing.
+    if (!isHatched && !this.isHatched) return;
+    this.isHatched = isHatched;
+    const across = Math.max(1, Math.round(HATCHED / Math.max(rows, columns)));
+    if (!isHatched) {
+      this.hatching.data = { ...this.hatching.data, image: [image(Float64Array.of(NaN), 1, 1)] };
+      return;
+    }
+    const width = columns * across;
+    const marks = new Float64Array(rows * across * width).fill(NaN);
+    for (let at = 0; at < marks.length; at += 1) {
+      const [y, x] = [Math.floor(at / width), at % width];
+      if ((x + y) % HATCH_STEP < HATCH_LINE && isUncertain[Math.floor(y / across) * columns + Math.floor(x / across)]) marks[at] = 1;
+    }
+    this.hatching.data = { ...this.hatching.data, image: [image(marks, rows * across, width)] };
+  }
+
+  /** What stretch of the ground is shown, in degrees; null where it is in metres, or as it was at first. */
+  area() {
+    const [{ start: west, end: east }, { start: south, end: north }] = [this.figure.plot.x_range, this.figure.plot.y_range];
+    return this.isGeographic && [west, east, south, north].every(Number.isFinite) ? { west, east, south, north } : null;
+  }
+
+  /** Call when the shown stretch is moved. */
+  onMove(listener) {
+    for (const name of ["x_range", "y_range"]) this.figure.plot[name].change.connect(listener);
   }
 
   /** Mark a cell, or none. */

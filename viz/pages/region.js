@@ -71,10 +71,8 @@ export class Region {
     this.place = h("div", { id: "region-map", class: "region", role: "img", "aria-label": T.region.alt(stations.features.length) });
     this.inputs = Object.fromEntries(SIDES.map((side) => [side, this.input(side)]));
     this.step = h("input", { id: "cell-size", type: "text", autocomplete: "off", on: { change: () => this.typed() } });
-    this.element = h("details", { class: "region-part", open: true }, h("summary", {}, T.region.title),
-      h("p", { class: "quiet" }, T.region.hint), this.place,
+    this.element = h("div", {}, h("p", { class: "quiet" }, T.region.hint), this.place,
       h("div", { class: "inline" }, SIDES.map((side) => field(T.region[side], this.inputs[side])), field(T.region.step, this.step, T.region.stepHint)));
-    this.element.addEventListener("toggle", () => this.element.open && !this.figure && this.open());
   }
 
   input(side) {
@@ -87,6 +85,12 @@ export class Region {
     return gridOf(bounds);
   }
 
+  /** The region around all stations; null where no position is known. */
+  everywhere() {
+    return around(this.stations);
+  }
+
+  /** Draw the stations, in the width and the colours that there are now. */
   async open() {
     this.figure = await openRegion(this.place, this.stations, { title: "", onBox: (box) => this.onRegion(box, undefined) });
     if (this.figure) drawBox(this.figure, this.box);

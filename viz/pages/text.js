@@ -1,5 +1,6 @@
 // All that the pages say, in English. Functions take values that are written already.
 
+import { EXPLORE } from "./text_explore.js";
 import { OTHERS } from "./text_others.js";
 import { OVERVIEW } from "./text_overview.js";
 import { unitText } from "./units.js";
@@ -65,7 +66,6 @@ export const T = {
   },
 
   explore: {
-    question: "Question",
     saved: "Saved query",
     own: "(your own)",
     steps: "Steps",
@@ -92,11 +92,9 @@ export const T = {
     notGiven: "(not given)",
     unlisted: (value) => `${value} (not known here)`,
     variable: "Variable",
-    span: "Time",
-    asBelow: "From and until, as below",
     last: (days) => (days === 1 ? "The newest day" : days === 7 ? "The newest week" : `The newest ${days} days`),
     noReadings: (variable) => `There are no readings of ${variable} yet`,
-    noReadingsAdvice: "Choose another variable, or type the time.",
+    noReadingsAdvice: "Choose another variable, or other dates.",
     from: "From (UTC)",
     until: "Until (UTC, not included)",
     newStep: "New step",
@@ -110,7 +108,7 @@ export const T = {
     time: "Over time",
     timeHint: "Such as 10min, 1h, 1day, hour_of_day, or all for the whole time.",
     others: (names) => `Also over ${names}: see the JSON.`,
-    grid: (grid) => `Grid: ${grid}. The region below the time sets it.`,
+    grid: (grid) => `Grid: ${grid}. Place, above the picture, sets it.`,
     with: "With (JSON list of queries)",
     withHint: "The first source is this query as it stands before the step.",
     parameter: (name, unit, required) => `${name}${unit ? ` [${unit === "variable" ? "the variable's unit" : unitText(unit)}]` : ""}${required ? " (needed)" : ""}`,
@@ -125,7 +123,6 @@ export const T = {
   },
 
   region: {
-    title: "Region",
     hint: "Drag over the stations, or type the edges; with an interpolation this is its grid.",
     alt: (count) => `Map of ${count} stations; drag over it to choose a region, or type its edges below`,
     west: "West [°]",
@@ -219,7 +216,7 @@ export const T = {
     since: (time) => `from ${time} on`,
     difference: (one, other) => (one === other ? `${one}, difference` : `${one} less ${other}`),
     whenDone: "This picture comes when all is computed.",
-    noVariance: "Its uncertainty was not asked for: tick it below the time, then run again.",
+    noVariance: "Its uncertainty was not asked for: tick it under How it is computed, then run again.",
     noVarianceHere: "Uncertainty has no variogram of its own.",
     noVarianceOfSeries: "Uncertainty is shown for maps; this answer is series.",
     noValues: "Every value here is missing: look at the valid range, the flags and the coverage that the steps ask for.",
@@ -278,6 +275,7 @@ export const T = {
     givenLine: (model) => `${model} of the query`,
   },
 
+  ...EXPLORE,
   ...OTHERS,
   overview: OVERVIEW,
 };

@@ -10,12 +10,15 @@ import { variogramContent } from "./variogram.js";
 
 const root = (values) => values.map((value) => Math.sqrt(Math.max(value, 0)) + (Number.isNaN(value) ? NaN : 0));
 
+/** Colours of a kind of field: a palette is chosen for values only. */
+export const coloursOf = (scale, palette = "sequential") => (scale === "sequential" ? palette : scale);
+
 /** What is known of a picture as soon as the plan is: title, heading, units, colours, and where its cells lie. */
 export function headOf({ surface, scale }, part, shared) {
   const deviation = part === "variance";
   const [name, all] = [surface.long_name, surface.title];
   const [title, quantity, heading] = deviation ? [T.views.deviation(name), T.views.deviationAxis, T.views.deviation(all)] : [name, name, all];
-  return { ...shared, part, surface, title, quantity, heading, units: surface.units, scale: deviation ? "sequential" : scale };
+  return { ...shared, part, surface, title, quantity, heading, units: surface.units, scale: deviation ? "uncertainty" : coloursOf(scale, shared.palette) };
 }
 
 /**
@@ -45,13 +48,24 @@ async function frameContent(question, part, common) {
   const key = `${part}Range`;
   // Colours are fixed by the first estimate, so that the picture does not flicker; the final values set them at the end.
   question[key] ??= spread(frame.estimate);
-  const range = part === "value" ? (question.range ?? question.valueRange) : question.state === "done" ? spread(frame.values) : question.varianceRange;
+  const isFitted = question.state === "done" && (part === "variance" || common.span === "picture");
+  const range = isFitted ? spread(frame.values) : part === "value" ? (question.range ?? question.valueRange) : question.varianceRange;
   const heading = surface.times.length > 1 ? T.views.heading(common.heading, instant(frame.time)) : common.heading;
   if (view === "histogram") {
     const values = common.estimated === "hidden" ? frame.values : frame.estimate;
     return { ...common, heading, values, words: T.views.histogram(title, units, number(values.filter(Number.isFinite).length), instant(frame.time)) };
   }
-  return { ...common, heading, frame, range, words: mapWords({ surface, title, units, frame }) };
+  const hatched = part === "value" && common.hatch ? await hatchOf(question, { time, level, range, share: common.hatch }) : {};
+  return { ...common, ...hatched, heading, frame, range, words: mapWords({ surface, title, units, frame }) };
+}
+
+/** Which cells are uncertain: their standard error is above a share of what the colours span. */
+async function hatchOf(question, { time, level, range, share }) {
+  if (question.state !== "done" || !question.document.variance || !range) return {};
+  const { values } = await api.frame(question.id, time, level, "variance", question.stopping.signal);
+  const deviation = root(values);
+  const limit = share * (range[1] - range[0]);
+  return { deviation, limit, uncertain: Uint8Array.from(deviation, (error) => (error > limit ? 1 : 0)) };
 }
 
 async function cellContent(question, common, deviation) {
