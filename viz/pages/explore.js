@@ -6,6 +6,7 @@ import { Builder } from "./builder.js";
 import { asCurl, asPython, written } from "./code.js";
 import { button, bytes, choice, copy, field, h, number, part } from "./dom.js";
 import { Region, setRegion } from "./region.js";
+import { Share } from "./share.js";
 import { T } from "./text.js";
 
 const ORDERS = ["coarse_to_fine", "walk", "raster"];
@@ -58,6 +59,7 @@ class Explore {
         button(T.explore.explain, () => this.explain(), { id: "explain" }), button(T.explore.stand, () => this.stand(), { id: "stand" })),
       h("div", { id: "copies", class: "buttons small", role: "group", "aria-label": T.explore.copy }, h("span", { "aria-hidden": true }, T.explore.copy),
         Object.entries(texts).map(([name, text]) => button(T.explore.copies[name], () => this.frame.attempt(() => copy(text(), this.copied)), { id: `copy-${name}` }))),
+      h("div", { id: "share" }, new Share(this.frame, { page: "explore" }).element),
       this.copied, this.planPart);
   }
 
