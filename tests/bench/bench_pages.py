@@ -1,4 +1,4 @@
-"""The pages in a real Chromium: the first picture, how it sharpens, pages left open, and those of many stations."""
+"""The pages in a real Chromium: the first picture, how it sharpens, pages and boards left open, many stations."""
 
 import json
 import statistics
@@ -14,6 +14,7 @@ from typing import Any, Final
 from hypergrid.core.times import parse_instant
 from ingest.job import ingest
 from tests.bench.kriging_figures import Tell, machine
+from tests.bench.page_board import board_followed
 from tests.bench.page_devtools import devtools
 from tests.bench.page_open import MOST_GROWTH, kept_open
 from tests.bench.page_tab import chromium, press_run
@@ -42,6 +43,7 @@ TITLES = {
     "first": "From the press of Run to the first picture on the screen, Q1",
     "sharpens": "A surface of many seconds: redraws before it is complete, and its time over that of the API alone",
     "open": "Pages left open while readings come at 60 times real time",
+    "board": "A board of ten panels left open while readings come at 60 times real time",
     "many": "From opening a page of a network of 2,000 stations until it can be used; elements of 13,000",
 }
 
@@ -191,6 +193,14 @@ def _open(notify: Tell, _pairs: int, quick: bool, minutes: float) -> list[dict[s
     return [row | {"less than 20 %": row["growth %"] < 100 * MOST_GROWTH} for row in rows]
 
 
+def _board(notify: Tell, _pairs: int, _quick: bool, minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
+    # Two days at least, as one panel draws day by hour.
+    with served(slices=2160, standing=4, fed_s=60 * minutes + 600) as here, devtools() as browser:
+        rows = board_followed(here, browser, minutes=minutes, told=lambda now: notify("board", min(now / minutes, 1.0)))
+    most = 100 * MOST_GROWTH
+    return [row | {"less than 20 %": max(row["heap growth %"], row["process growth %"]) < most} for row in rows]
+
+
 def _many(notify: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
     few, more, rounds = (250, 500, 1) if quick else (STATIONS, MORE_STATIONS, pairs)
     with chromium() as browser:
@@ -236,6 +246,7 @@ PARTS: Mapping[str, Callable[[Tell, int, bool, float], list[dict[str, Any]]]] = 
     "first": _first,
     "sharpens": _sharpens,
     "open": _open,
+    "board": _board,
     "many": _many,
 }
 CASES = (*PARTS, "all")

@@ -14,7 +14,7 @@ from tests.browser.pages import SMALL, axe, press_until, run, serious, show, wai
 
 pytestmark = pytest.mark.browser
 
-PAGES = ("Explore", "Stations", "Standing", "Engine")
+PAGES = ("Explore", "Stations", "Boards", "Standing", "Engine")
 CSS = Path(__file__).parents[2] / "viz" / "pages" / "page.css"
 
 NAMELESS = """() => [...document.querySelectorAll(

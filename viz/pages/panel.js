@@ -3,9 +3,9 @@
 import * as api from "./api.js";
 import { button, duration, figure as short, h, instant, number, visible } from "./dom.js";
 import { VIEWS } from "./looks.js";
-import { linesOf, meanOf, Pane } from "./pane.js";
+import { linesOf, Pane } from "./pane.js";
 import { hasDays, millis } from "./pictures.js";
-import { addressOf, lengthWords, questionOf, reduced, spanNow, variablesOf } from "./panels.js";
+import { addressOf, joined, lengthWords, questionOf, reduced, spanNow, variablesOf } from "./panels.js";
 import { pose } from "./question.js";
 import { FLAGS, readingsContent, readReadings } from "./readings.js";
 import { T } from "./text.js";
@@ -21,13 +21,15 @@ const MANY = 72;
 const LOOKED_THROUGH = 6;
 /** Room of a map's axes and colour bar beside and below its cells [px]. */
 const [BESIDE_PX, BELOW_PX] = [165, 62];
+/** From a commit until a panel shows it, as a rule at most [ms]. */
+const LATE_MS = 2000;
 /** Above this age it is said as a date [ms]. */
 const DATED_MS = 2 * 86_400_000;
 
 export class PanelView {
   /** `turn` runs what asks the server when there is room; `on` holds what the tools do. */
   constructor(panel, frame, turn, on) {
-    Object.assign(this, { panel, frame, turn, variables: variablesOf(panel), since: null, pause: FIRST_PAUSE_MS, updates: 0, behind_ms: 0, most_behind_ms: 0 });
+    Object.assign(this, { panel, frame, turn, variables: variablesOf(panel), since: null, pause: FIRST_PAUSE_MS, updates: 0, late: 0, behind_ms: 0, most_behind_ms: 0 });
     this.name = panel.title;
     this.heading = h("h3", { class: "panel-title" }, this.name || T.panels.kinds[panel.kind]);
     this.age = h("span", { class: "panel-age" });
@@ -101,10 +103,10 @@ export class PanelView {
     this.update();
   }
 
-  /** What it did, and how far it was behind the commits: {updates, behind_ms, most_behind_ms, waits}. */
+  /** What it did, and how far it was behind the commits, of which so many by more than `LATE_MS`. */
   statistics() {
-    const { updates, behind_ms, most_behind_ms, since } = this;
-    return { updates, behind_ms, most_behind_ms, waits: since !== null };
+    const { updates, late, behind_ms, most_behind_ms, since } = this;
+    return { updates, late, behind_ms, most_behind_ms, waits: since !== null };
   }
 
   update() {
@@ -135,7 +137,10 @@ export class PanelView {
   note(since) {
     this.behind_ms = Date.now() - since;
     // The first picture is late for nothing.
-    if (this.updates) this.most_behind_ms = Math.max(this.most_behind_ms, this.behind_ms);
+    if (this.updates) {
+      this.most_behind_ms = Math.max(this.most_behind_ms, this.behind_ms);
+      this.late += this.behind_ms > LATE_MS;
+    }
     this.updates += 1;
     this.pause = FIRST_PAUSE_MS;
     this.say("");
@@ -268,14 +273,15 @@ export class PanelView {
     if (!panel.query) this.dataAt = times[at];
   }
 
-  /** The series of the query, or their mean where there are several. */
+  /** The series of the query; of several, at each time their least or greatest value where that is wanted, else their mean. */
   async answered() {
     const question = await this.ask();
     const { surface } = question;
     if (surface.kind !== "series") throw new api.Problem(T.panels.failed, T.panels.noNumber);
     const table = await api.series(question.id);
     const lines = linesOf(table);
-    return { title: surface.long_name, units: surface.units, times: millis(table.times), values: lines.length === 1 ? lines[0].values : lines.length ? meanOf(lines) : [] };
+    const values = lines.length ? joined(lines, this.panel.reduce) : [];
+    return { title: surface.long_name, units: surface.units, times: millis(table.times), values };
   }
 
   /** Good readings of its station, and those that nobody judged. */

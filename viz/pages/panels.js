@@ -1,5 +1,6 @@
 // Panels as values: made of an address of the pages, and turned into what is asked now.
 
+import { meanOf } from "./pane.js";
 import { T } from "./text.js";
 
 const [SECOND_MS, HOUR_MS] = [1000, 3_600_000];
@@ -86,6 +87,12 @@ export function questionOf(panel, ends) {
 export function addressOf(panel, ends) {
   if (!panel.query) return `stations?${new URLSearchParams({ station: panel.station, variable: panel.variable, days: String(Math.ceil(millisOf(panel.last ?? "0s") / UNITS_MS.day) || 0) })}`;
   return `explore?${new URLSearchParams({ q: JSON.stringify(questionOf(panel, ends)), ...panel.view, run: "1" })}`;
+}
+
+/** Several series as one: their least or greatest value at each time, else their mean. */
+export function joined(lines, how) {
+  if (how !== "min" && how !== "max") return meanOf(lines);
+  return lines[0].values.map((_, at) => reduced(lines.map((line) => line.values[at]), how).value);
 }
 
 /** One number of values, NaN where none is finite; with the place of the latest one. */
