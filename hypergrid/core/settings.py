@@ -27,7 +27,7 @@ class Settings:
     workers: int | None = None
     """Queries that compute at a time; the number of processors if absent."""
     state: str = ""
-    """Folder of access keys, jobs and the audit log; ARCHIVE/server if empty."""
+    """Folder of access keys, jobs, boards and the audit log; ARCHIVE/server if empty."""
     standing_folder: str = ""
     """Folder of standing queries, their alerts and results; ARCHIVE/standing if empty."""
     read_only: bool = False
