@@ -18,6 +18,16 @@ MAX_COMMITS: Final = 200
 
 
 @dataclass(frozen=True)
+class ReadingsEnd:
+    """Where the readings of a variable end."""
+
+    time_ns: int
+    """The newest reading [ns since 1970 UTC]."""
+    end_ns: int
+    """End of its slice [ns since 1970 UTC], at which a time that follows it ends."""
+
+
+@dataclass(frozen=True)
 class SnapshotNews:
     """The newest snapshot, as a follower of an earlier one needs it."""
 
@@ -26,15 +36,16 @@ class SnapshotNews:
     """When it was committed [ns since 1970 UTC]."""
     changed: tuple[str, ...] | None
     """Variables changed since the follower's snapshot; None: perhaps everything, such as stations."""
-    ends_ns: Mapping[str, int | None]
-    """End of the newest slice of each variable [ns since 1970 UTC]; None without readings."""
+    ends: Mapping[str, ReadingsEnd]
+    """By variable; variables without readings are left out."""
 
     def to_json(self) -> dict[str, Any]:
         """Convert to the document of the API."""
         return {
             "id": self.id, "time": format_timestamp(self.time_ns),
             "changed": None if self.changed is None else list(self.changed),
-            "ends": {name: None if end is None else format_timestamp(end) for name, end in self.ends_ns.items()},
+            "newest": {name: format_timestamp(end.time_ns) for name, end in self.ends.items()},
+            "ends": {name: format_timestamp(end.end_ns) for name, end in self.ends.items()},
         }  # fmt: skip
 
 
@@ -50,7 +61,7 @@ class ArchiveNews:
     def __init__(self, values: LatestValues) -> None:
         self._values = values
         self._lock = threading.Lock()
-        self._ends: tuple[str, Mapping[str, int | None]] = ("", {})
+        self._known = SnapshotNews("", 0, None, {})
 
     def read_news(self, since: str | None = None) -> SnapshotNews:
         """Return the news since a snapshot; without one, or after an unknown one, everything counts as changed."""
@@ -58,12 +69,17 @@ class ArchiveNews:
             self._values.look()
         with self._lock, self._values.steady() as archive:
             store = archive.store
-            if self._ends[0] != archive.snapshot:
-                ends = {name: find_end_ns(store, self._values.read_newest(name)) for name in archive.variables}
-                self._ends = archive.snapshot, ends
-            newest = next(store.iterate_since(""))
-            time_ns = 0 if newest is None else newest.time_ns
-            return SnapshotNews(archive.snapshot, time_ns, list_changed(store, since), self._ends[1])
+            if self._known.id != archive.snapshot:
+                # Once per snapshot, as followers poll.
+                newest = next(store.iterate_since(""))
+                ends = {name: find_end(store, self._values.read_newest(name)) for name in archive.variables}
+                self._known = SnapshotNews(
+                    archive.snapshot, 0 if newest is None else newest.time_ns, None,
+                    {name: end for name, end in ends.items() if end is not None},
+                )  # fmt: skip
+            known = self._known
+            changed = () if since == known.id else list_changed(store, since)
+        return SnapshotNews(known.id, known.time_ns, changed, known.ends)
 
 
 def list_changed(archive: Archive, since: str | None) -> tuple[str, ...] | None:
@@ -80,19 +96,20 @@ def list_changed(archive: Archive, since: str | None) -> tuple[str, ...] | None:
     return tuple(sorted(changed))
 
 
-def find_end_ns(archive: Archive, newest: NewestReadings) -> int | None:
-    """Find the end of the newest slice of a variable [ns since 1970 UTC]; None without readings.
+def find_end(archive: Archive, newest: NewestReadings) -> ReadingsEnd | None:
+    """Find where the readings of a variable end; None without readings.
 
     A station that is more than a day ahead of all others counts only as far as `newest_ns` trusts it.
     """
     rows = np.argsort(newest.valued_ns, kind="stable")[::-1]
-    stamps = newest.valued_ns[rows]
-    if not len(rows) or stamps[0] == NEVER:
+    stamps = newest.valued_ns[rows].tolist()
+    if not stamps or stamps[0] == NEVER:
         return None
     first = newest.series[rows[0]]
     others = (stamp for row, stamp in zip(rows, stamps, strict=True) if newest.series[row].station != first.station)
     second_ns = next(others, NEVER)
     if second_ns != NEVER and stamps[0] - second_ns > DAY_NS:
-        return newest_ns(archive, first.variable)
+        end_ns = newest_ns(archive, first.variable)
+        return ReadingsEnd(end_ns, end_ns)
     slice_ns = round(archive.slice_s * SECOND_NS)
-    return int((stamps[0] // slice_ns + 1) * slice_ns)
+    return ReadingsEnd(stamps[0], (stamps[0] // slice_ns + 1) * slice_ns)

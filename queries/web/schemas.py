@@ -381,9 +381,9 @@ COMPONENTS: Final[dict[str, Schema]] = {
     "News": _object(
         {
             "id": _TEXT, "time": _TEXT, "changed": {"anyOf": [{"type": "array", "items": _TEXT}, {"type": "null"}]},
-            "ends": {"type": "object", "additionalProperties": _TEXT_OR_NULL},
+            **dict.fromkeys(("newest", "ends"), {"type": "object", "additionalProperties": _TEXT}),
         },
-        ["id", "time", "changed", "ends"],
+        ["id", "time", "changed", "newest", "ends"],
     ),  # fmt: skip
     "Standing": {"type": "object", "required": ["name", "query", "class", "paused", "muted_until", "standing"]},
     "Alert": {"type": "object", "required": ["id", "number", "query", "happening", "at", "muted", "text"]},

@@ -35,6 +35,9 @@ class Boards {
     document.addEventListener("fullscreenchange", () => {
       if (!document.fullscreenElement && this.isFull) this.leaveWall();
     });
+    window.addEventListener("resize", () => {
+      if (this.isWall || frame.isEmbedded) requestAnimationFrame(() => this.fitAll());
+    });
     document.addEventListener("keydown", (event) => {
       if (event.key === "Escape" && this.isWall) this.leaveWall();
     });
@@ -55,7 +58,8 @@ class Boards {
     if (!this.boards) return;
     this.only = params.get("panel") ?? "";
     const board = isSingle ? this.single(params) : this.boards.find((one) => one.name === params.get("board")) ?? this.boards[0] ?? null;
-    if (board && params.get("board") && board.name !== params.get("board")) this.frame.say(new api.Problem(T.problems.failed, T.boards.none));
+    const wanted = params.get("board");
+    if (wanted && board?.name !== wanted) this.frame.say(new api.Problem(T.boards.unknown(wanted), T.boards.unknownAdvice));
     this.setWall(params.get("wall") === "1");
     this.showBoard(board);
     this.note();
@@ -100,6 +104,7 @@ class Boards {
   build() {
     const { board } = this;
     this.title.textContent = visible(board?.title ?? "");
+    this.title.hidden = !board?.title;
     this.grid.setAttribute("aria-label", T.boards.panels(board?.title ?? ""));
     this.grid.setAttribute("role", "group");
     if (!board) {
@@ -192,12 +197,12 @@ class Boards {
     for (const view of this.views) view.tellAge();
     this.clock.textContent = T.boards.clock(new Date().toISOString().slice(11, 19));
     const names = new Set(this.views.flatMap((view) => [...view.variables]));
-    const ends = [...names].map((name) => Date.parse(this.follower.news?.ends[name] ?? "")).filter(Number.isFinite);
+    const times = [...names].map((name) => Date.parse(this.follower.news?.newest[name] ?? "")).filter(Number.isFinite);
     this.newest.classList.toggle("bad", Boolean(this.goneAt));
     if (this.goneAt) this.newest.textContent = T.boards.gone(duration(Math.max(1, (Date.now() - this.goneAt) / 1000)));
-    else if (!ends.length) this.newest.textContent = this.follower.news && names.size ? T.boards.noData : "";
+    else if (!times.length) this.newest.textContent = this.follower.news && names.size ? T.boards.noData : "";
     else {
-      const newest = Math.max(...ends);
+      const newest = Math.max(...times);
       const age = Date.now() - newest;
       this.newest.textContent = T.boards.newest(instant(new Date(newest).toISOString()), age > 0 ? duration(age / 1000) : "");
     }
@@ -352,6 +357,7 @@ class Boards {
   }
 
   fitAll() {
+    this.fitWall();
     for (const view of this.views) if (view.pane) view.fit();
   }
 

@@ -7,7 +7,7 @@ import { linesOf, Pane } from "./pane.js";
 import { hasDays, millis } from "./pictures.js";
 import { addressOf, joined, lengthWords, questionOf, reduced, spanNow, variablesOf } from "./panels.js";
 import { pose } from "./question.js";
-import { FLAGS, readingsContent, readReadings } from "./readings.js";
+import { readingsContent, readReadings } from "./readings.js";
 import { T } from "./text.js";
 import { Trend } from "./trend.js";
 import { unitText } from "./units.js";
@@ -178,8 +178,8 @@ export class PanelView {
 
   async draw() {
     const { panel } = this;
-    const ends = [...this.variables].map((name) => Date.parse(this.news.ends[name] ?? "")).filter(Number.isFinite);
-    this.dataAt = Math.min(...ends);
+    const newest = [...this.variables].map((name) => Date.parse(this.news.newest[name] ?? "")).filter(Number.isFinite);
+    this.dataAt = Math.min(...newest);
     if (panel.kind === "number") await this.drawNumber();
     else if (panel.kind === "series") await this.put(await this.readings());
     else await this.put(await this.picture());
@@ -289,12 +289,12 @@ export class PanelView {
     const { panel } = this;
     const { variables } = this.frame.known;
     const span = spanNow(panel, this.news.ends);
-    const readings = (await readReadings(panel.station, panel.variable, span && new Date(span[0]).toISOString())).filter((reading) => !(reading.flag in FLAGS));
+    const readings = await readReadings(panel.station, panel.variable, span && new Date(span[0]).toISOString());
     const quantity = longName(variables, panel.variable);
-    return {
-      title: T.stations.plot(quantity, panel.station), units: variables.find((one) => one.name === panel.variable)?.unit ?? "",
-      times: readings.map((reading) => reading.at), values: readings.map((reading) => reading.number),
-    };
+    const units = variables.find((one) => one.name === panel.variable)?.unit ?? "";
+    // Of several heights or statistics the first: their readings are not of one quantity.
+    const { lines } = readingsContent(readings, { station: panel.station, variable: panel.variable, quantity, units, snapshot: this.news.id });
+    return { title: T.stations.plot(quantity, panel.station), units, times: lines[0]?.times ?? [], values: lines[0]?.values ?? [] };
   }
 
   // Size

@@ -5,7 +5,7 @@ import { number, visible } from "./dom.js";
 import { T } from "./text.js";
 
 /** Colour and shape of a reading's flag; good ones and those that nobody judged are the line. */
-export const FLAGS = { 3: ["#E69F00", "triangle"], 4: ["#D55E00", "x"], 9: ["#9aa5b1", "square"] };
+const FLAGS = { 3: ["#E69F00", "triangle"], 4: ["#D55E00", "x"], 9: ["#9aa5b1", "square"] };
 
 /** Readings of a station and a variable, from an instant on where one is given: each row with its time, number and flag. */
 export async function readReadings(station, variable, start) {

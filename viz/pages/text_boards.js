@@ -23,6 +23,8 @@ export const BOARDS = {
     empty: "This board has no panels yet.",
     emptyAdvice: "Press “Pin” on the pages Explore and Stations, and choose this board.",
     panels: (title) => `Panels of the board ${title}`,
+    unknown: (name) => `There is no board ${name}`,
+    unknownAdvice: "It was removed, or the link is mistyped.",
     unknownPanel: "The board has no such panel any more.",
     newest: (time, age) => `Newest reading ${time}${age ? `, ${age} ago` : ""}`,
     noData: "No readings yet",

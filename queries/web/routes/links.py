@@ -139,7 +139,8 @@ def router(store: BoardStore, runner: Runner, catalogue: Catalogue, news: Archiv
         if panel is None:
             raise InvalidQuery(f"the board {board.name!r} has no panels")
         variable = str((panel.query or {"variable": panel.variable})["variable"])
-        question = panel.make_question(news.read_news().ends_ns.get(variable))
+        end = news.read_news().ends.get(variable)
+        question = panel.make_question(None if end is None else end.end_ns)
         return PictureSubject(
             question, None if panel.last_ns else _index(panel.view, "time"), _index(panel.view, "level")
         )

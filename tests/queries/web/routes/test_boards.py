@@ -247,11 +247,12 @@ def test_news_name_what_changed_and_where_readings_end(tmp_path: Path) -> None:
     archive = hg.open(tmp_path / "archive")
     news = ArchiveNews(LatestValues(archive, clock=iter(range(0, 10_000, 10)).__next__))
     first = news.read_news()
-    assert (first.changed, dict(first.ends_ns)) == (None, {"air_temperature": None, "wind_speed": None})
+    assert (first.changed, dict(first.ends)) == (None, {})
     commit("air_temperature", ("a", 1.0), ("b", 1.2), batch="1")
     second = news.read_news(first.id)
     assert second.changed == ("air_temperature",)
-    assert second.to_json()["ends"] == {"air_temperature": "2007-10-02T04:49:00Z", "wind_speed": None}
+    assert second.to_json()["newest"] == {"air_temperature": "2007-10-02T04:48:00Z"}
+    assert second.to_json()["ends"] == {"air_temperature": "2007-10-02T04:49:00Z"}
     assert news.read_news(second.id).changed == ()
     commit("wind_speed", ("a", 1.5), batch="2")
     # The clock of one station runs a month ahead.
@@ -259,7 +260,7 @@ def test_news_name_what_changed_and_where_readings_end(tmp_path: Path) -> None:
     third = news.read_news(second.id)
     assert third.changed == ("air_temperature", "wind_speed")
     end_ns = parse_instant("2007-10-02T12:01Z")
-    assert dict(third.ends_ns) == {"air_temperature": end_ns, "wind_speed": end_ns}
+    assert {name: end.end_ns for name, end in third.ends.items()} == {"air_temperature": end_ns, "wind_speed": end_ns}
     assert news.read_news("unknown").changed is None
     with Archive.open(tmp_path / "archive").commit(batch="4", message="moved", now_ns=end_ns) as writer:
         writer.stations([Station("a", "A", (Position(None, 7.5, 45.0, 0.0),))])
