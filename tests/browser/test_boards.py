@@ -152,10 +152,10 @@ def test_pinned_panels_are_arranged_by_mouse_and_keyboard(opened: Page, boards: 
 
     # A link opens the board; the line that embeds it names the same.
     opened.get_by_role("button", name="Short link").click()
-    link = opened.locator("#page-boards .copied pre").inner_text()
+    link = opened.locator("#page-boards .shared pre").inner_text()
     assert link.startswith(f"{address}l/")
     opened.get_by_role("button", name="Embed").click()
-    embedded = opened.locator("#page-boards .copied pre").inner_text()
+    embedded = opened.locator("#page-boards .shared pre").inner_text()
     assert f'<iframe src="{link.replace("/l/", "/embed/")}" title="Upper valley"' in embedded
     opened.goto(link)
     expect(opened.locator("#board-title")).to_have_text("Upper valley")

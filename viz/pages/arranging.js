@@ -41,20 +41,23 @@ export function fillWindow(grid, views, fills) {
   const offered = Array.from({ length: most }, (_, at) => at + 1);
   const columns = offered.reduce((best, next) => (isOff(next) < isOff(best) ? next : best));
   grid.style.setProperty("--columns", columns);
-  grid.style.setProperty("--rows", rowsOf(views, columns));
-  for (const view of views) view.element.style.setProperty("--span", Math.min(view.panel.columns ?? 1, columns));
+  grid.style.setProperty("--rows", place(views, columns));
 }
 
-/** Rows that panels take in so many columns, each in the next place that it fits. */
-function rowsOf(views, columns) {
+/** Give each panel the next place that it fits into, the last of a row what is left of it; return how many rows that takes. */
+function place(views, columns) {
+  const span = (view, count) => view.element.style.setProperty("--span", count);
   let [rows, used] = [1, 0];
-  for (const view of views) {
-    const span = Math.min(view.panel.columns ?? 1, columns);
-    if (used + span > columns) {
+  views.forEach((view, at) => {
+    const wanted = Math.min(view.panel.columns ?? 1, columns);
+    if (used + wanted > columns) {
       rows += 1;
       used = 0;
     }
-    used += span;
-  }
+    const next = Math.min(views[at + 1]?.panel.columns ?? 1, columns);
+    const isLast = at === views.length - 1 || used + wanted + next > columns;
+    span(view, isLast ? columns - used : wanted);
+    used += wanted;
+  });
   return rows;
 }

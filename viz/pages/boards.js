@@ -85,6 +85,9 @@ class Boards {
   showBoard(board) {
     const isSame = board && this.board && board.name === this.board.name && board.version === this.board.version && this.shownOnly === this.only;
     if (!isSame || !board?.name) {
+      this.isArranged = false;
+      this.grid.classList.remove("arranged");
+      this.hint.hidden = true;
       this.clear();
       this.board = board;
       this.shownOnly = this.only;

@@ -20,7 +20,7 @@ export class Share {
     /** What follows "#" in the address that is shared, and its title, where it has one. */
     this.address = () => location.hash.slice(1);
     this.title = () => "";
-    this.copied = h("div", { class: "copied", hidden: true }, h("p", { class: "quiet", role: "status" }), h("pre", { tabindex: 0 }));
+    this.copied = h("div", { class: "shared", hidden: true }, h("p", { class: "quiet", role: "status" }), h("pre", { tabindex: 0 }));
     this.done = h("p", { class: "quiet", role: "status" });
     const act = (what) => () => this.frame.attempt(what);
     this.element = h("div", { class: "share", hidden: !frame.may("write") },

@@ -225,6 +225,7 @@ def _write_card(name: str, title: str, properties: Mapping[str, str]) -> str:
     target = escape(f"../#link?{urlencode({'name': name})}")
     head = f'<meta http-equiv="refresh" content="0; url={target}">'
     head += '\n<meta name="twitter:card" content="summary_large_image">'
+    head += '\n<link rel="icon" href="../static/icon.svg" type="image/svg+xml">'
     tags = "\n".join(f'<meta property="{key}" content="{escape(text)}">' for key, text in properties.items())
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n{head}\n'
