@@ -124,7 +124,7 @@ class Boards {
   }
 
   add(panel, mayArrange) {
-    const on = { move: (view, by) => this.move(view, by), resize: (view) => this.resize(view), rename: (view, title) => this.rename(view, title), remove: (view) => this.remove(view) };
+    const on = { move: (view, by) => this.move(view, by), resize: (view) => this.resize(view), rename: (view, title) => this.rename(view, title), embed: (view) => this.embed(view), remove: (view) => this.remove(view) };
     const view = new PanelView(panel, this.frame, (act) => this.turn(act), mayArrange ? on : null);
     view.element.addEventListener("keydown", (event) => this.onKey(event, view));
     this.views.push(view);
@@ -294,6 +294,12 @@ class Boards {
     this.keep();
   }
 
+  /** The line that embeds one panel. */
+  embed(view) {
+    const address = `boards?${new URLSearchParams({ board: this.board.name, panel: view.panel.id })}`;
+    this.frame.attempt(() => this.share.embed({ address, title: view.name }));
+  }
+
   async remove(view) {
     const at = this.views.indexOf(view);
     this.views.splice(at, 1);
@@ -336,11 +342,14 @@ class Boards {
     this.note();
     // Where a browser does not allow it, the board fills the window.
     this.isFull = await document.documentElement.requestFullscreen?.().then(() => true, () => false);
+    // So that the screen of a wall does not go dark, where a browser can see to that.
+    this.lamp = await navigator.wakeLock?.request("screen").catch(() => null);
     await this.redraw();
   }
 
   leaveWall() {
     this.isFull = false;
+    this.lamp?.release().catch(() => {});
     if (document.fullscreenElement) document.exitFullscreen().catch(() => {});
     this.setWall(false);
     this.note();

@@ -64,7 +64,7 @@ export class PanelView {
     this.input = h("input", { type: "text", maxlength: 200, value: this.panel.title, placeholder: this.heading.textContent, "aria-label": T.panels.title, on: { change: () => on.rename(this, this.input.value.trim()) } });
     this.buttons = {
       earlier: button("←", () => on.move(this, -1), { class: "icon" }), later: button("→", () => on.move(this, 1), { class: "icon" }),
-      width: button("", () => on.resize(this), { class: "icon" }), remove: button("✕", () => on.remove(this), { class: "icon" }),
+      width: button("", () => on.resize(this), { class: "icon" }), embed: button("⧉", () => on.embed(this), { class: "icon" }), remove: button("✕", () => on.remove(this), { class: "icon" }),
     };
     this.tools.append(this.input, ...Object.values(this.buttons));
   }
@@ -78,7 +78,7 @@ export class PanelView {
     this.open.href = `#${addressOf(this.panel, this.news?.ends ?? {})}`;
     if (!this.buttons) return;
     const isWide = this.panel.columns === 2;
-    const labels = { earlier: T.panels.earlier(name), later: T.panels.later(name), width: isWide ? T.panels.narrower(name) : T.panels.wider(name), remove: T.panels.remove(name) };
+    const labels = { earlier: T.panels.earlier(name), later: T.panels.later(name), width: isWide ? T.panels.narrower(name) : T.panels.wider(name), embed: T.panels.embed(name), remove: T.panels.remove(name) };
     this.tools.setAttribute("aria-label", T.panels.tools(name));
     this.tools.setAttribute("role", "group");
     this.buttons.width.textContent = isWide ? "▫" : "▭";

@@ -33,9 +33,8 @@ export class Share {
   }
 
   /** A short link to what is shown: the server keeps its address. */
-  async make() {
-    const title = this.title();
-    return api.createLink({ address: this.address(), ...(title ? { title } : {}) });
+  async make({ address = this.address(), title = this.title() } = {}) {
+    return api.createLink({ address, ...(title ? { title } : {}) });
   }
 
   async link() {
@@ -43,8 +42,9 @@ export class Share {
     await copy(new URL(`l/${name}`, location.href.split(/[?#]/)[0]).href, this.copied);
   }
 
-  async embed() {
-    const { name, title } = await this.make();
+  /** The line that embeds what is shown, or something else of the page. */
+  async embed(other) {
+    const { name, title } = await this.make(other);
     const address = new URL(`embed/${name}`, location.href.split(/[?#]/)[0]).href;
     await copy(`<iframe src="${address}" title="${escaped(title || document.title)}" width="${WIDTH_PX}" height="${HEIGHT_PX}" loading="lazy"></iframe>`, this.copied);
   }

@@ -42,6 +42,7 @@ export const BOARDS = {
     later: (title) => `Move ${title} later`,
     wider: (title) => `Make ${title} two columns wide`,
     narrower: (title) => `Make ${title} one column wide`,
+    embed: (title) => `Embed ${title} alone`,
     remove: (title) => `Remove ${title}`,
     title: "Title of the panel",
     open: (title) => `Open ${title} with its page`,
