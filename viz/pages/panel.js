@@ -111,8 +111,11 @@ export class PanelView {
 
   update() {
     clearTimeout(this.retry);
+    this.isFailing = false;
     this.updating ??= this.turns().finally(() => {
       this.updating = null;
+      // News may have come at the very end.
+      if (this.since !== null && !this.isFailing && !this.isLeft) this.update();
     });
     return this.updating;
   }
@@ -150,6 +153,7 @@ export class PanelView {
 
   /** Say why in its place, and try again, more and more seldom. */
   fail(problem) {
+    this.isFailing = true;
     this.say(T.panels.failedSince(`${problem.title ?? T.panels.failed}: ${problem.message}`), true);
     this.retry = setTimeout(() => this.update(), this.pause);
     this.pause = Math.min(2 * this.pause, LONGEST_PAUSE_MS);

@@ -51,7 +51,7 @@ export class Share {
 
   async pin() {
     const panel = panelOf(this.page, new URLSearchParams(location.hash.split(/\?(.*)/s)[1] ?? ""));
-    if (!panel) throw new api.Problem(T.share.noStation, T.share.noStationAdvice);
+    if (!panel) throw new api.Problem(T.share.nothing, T.share.nothingAdvice);
     const boards = await api.look("boards");
     const board = await askForBoard(boards, panel, KINDS[this.page]);
     if (!board) return;
