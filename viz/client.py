@@ -119,6 +119,11 @@ class RemoteArchive:
         versions: list[Document] = (await self.get("snapshots")).json()
         return versions
 
+    async def boards(self) -> list[Document]:
+        """Read the boards with their panels, by title."""
+        boards: list[Document] = (await self.get("boards")).json()
+        return boards
+
     async def saved(self) -> "dict[str, AsyncRemoteQuery]":
         """Read the saved queries by name."""
         return {name: self.query(document) for name, document in (await self.get("saved")).json().items()}
@@ -265,6 +270,7 @@ class Client(_Blocking[RemoteArchive]):
     variables = property(_blocking(RemoteArchive.variables))
     stations = property(_blocking(RemoteArchive.stations))
     snapshots = property(_blocking(RemoteArchive.snapshots))
+    boards = property(_blocking(RemoteArchive.boards))
     latest = _blocking(RemoteArchive.latest)
     series = _blocking(RemoteArchive.series)
     get = _blocking(RemoteArchive.get)

@@ -27,7 +27,7 @@ class Settings:
     workers: int | None = None
     """Queries that compute at a time; the number of processors if absent."""
     state: str = ""
-    """Folder of access keys, jobs and the audit log; ARCHIVE/server if empty."""
+    """Folder of access keys, jobs, boards and the audit log; ARCHIVE/server if empty."""
     standing_folder: str = ""
     """Folder of standing queries, their alerts and results; ARCHIVE/standing if empty."""
     read_only: bool = False
@@ -37,6 +37,9 @@ class Settings:
     """Host names that the server answers to, besides loopback and its own address."""
     origins: tuple[str, ...] = ()
     """Cross-origin sites whose pages may send requests with an access key, each as "https://host"; none if empty."""
+    embed_origins: tuple[str, ...] = ()
+    """Sites whose pages may show panels and boards in a frame (`/embed/NAME`), each as "https://host"; none but the
+    server itself if empty."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses of proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted."""
     root_path: str = ""
@@ -111,7 +114,7 @@ _TEXTS: Final[Mapping[str, str]] = {
 }
 """Text settings, with the kind of text for error messages."""
 
-_LISTS: Final = ("webhook_hosts", "mail_to", "names", "origins", "trusted_proxies")
+_LISTS: Final = ("webhook_hosts", "mail_to", "names", "origins", "embed_origins", "trusted_proxies")
 """Settings that are lists of text; comma-separated in the environment."""
 
 _SWITCHES: Final = ("anonymous_read", "read_only")

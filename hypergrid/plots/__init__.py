@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from hypergrid.plots.kinds import KINDS, picture_bytes, plot
     from hypergrid.plots.labels import part_shown, place_names
+    from hypergrid.plots.positions import plot_positions
     from hypergrid.plots.variogram import plot_variogram
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "picture_bytes",
     "place_names",
     "plot",
+    "plot_positions",
     "plot_variogram",
 ]
 
@@ -23,6 +25,7 @@ _MODULES: Final = {
     "picture_bytes": "kinds",
     "place_names": "labels",
     "plot": "kinds",
+    "plot_positions": "positions",
     "plot_variogram": "variogram",
 }
 

@@ -12,9 +12,11 @@ from fastapi import Depends, FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.middleware.cors import CORSMiddleware
 
+from queries.boards.repository import BoardStore
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.snapshots.latest import LatestValues
+from queries.snapshots.news import ArchiveNews
 from queries.standing.service import StandingQueries
 from queries.web.auth.access import Access, Audit
 from queries.web.auth.scopes import API, Undeclared, find_undeclared
@@ -33,12 +35,14 @@ from queries.web.routes import (
     ground,
     health,
     jobs,
+    links,
     login,
     readings,
     results,
     validation,
     variograms,
 )
+from queries.web.routes import boards as boards_routes
 from queries.web.routes import standing as standing_routes
 from queries.web.routes.health import Metrics, Monitoring, ServerHealth
 from queries.web.schemas import describe
@@ -54,6 +58,7 @@ def create_app(
     catalogue: Catalogue,
     *,
     standing: StandingQueries | None = None,
+    boards: BoardStore | None = None,
     access: Access | None = None,
     audit: Audit | None = None,
     monitoring: Monitoring | None = None,
@@ -68,6 +73,8 @@ def create_app(
         Catalogue of the archive.
     standing
         The standing queries, started and stopped by the caller; None: none are served.
+    boards
+        Boards and short links; None: none are kept.
     access
         Access control; None: every caller may do everything, as the server listens on loopback.
     audit
@@ -103,30 +110,35 @@ def create_app(
         app.add_middleware(
             CORSMiddleware,
             allow_origins=known.rules.origins,
-            allow_methods=["GET", "POST", "DELETE"],
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
             allow_headers=[
                 "Authorization", "Content-Type", "If-Range", "Last-Event-ID", "Range", "X-API-Key", "X-Request-ID",
             ],
             expose_headers=["Accept-Ranges", "Content-Range", "ETag", "Location", "Retry-After", "X-Request-ID"],
         )  # fmt: skip
-    app.add_middleware(SecurityHeadersMiddleware, names=known.rules.names)
+    app.add_middleware(
+        SecurityHeadersMiddleware, names=known.rules.names, embed_origins=known.rules.embed_origins
+    )  # fmt: skip
     metrics = Metrics(runner, catalogue.archive, standing, clock=known.clock, folders=monitoring.folders)
     app.add_middleware(
         RequestLimitsMiddleware, rules=known.rules, notify=(metrics.count_request, *monitoring.listeners),
         folders=(catalogue.archive.path, *monitoring.folders.values()),
     )  # fmt: skip
     problems.install(app)
-    collections = Collections(catalogue)
+    collections, news = Collections(catalogue), ArchiveNews(newest)
     native = [
         login.router(known), about.router(catalogue, collections), ground.router(catalogue.archive),
-        readings.router(catalogue.archive, newest),
+        readings.router(catalogue.archive, newest, news),
         variograms.router(runner), validation.router(runner), jobs.router(runner, OrphanJobCanceller(runner)),
         results.router(runner),
         engine.router(runner, catalogue.archive, newest), engine.quality_router(catalogue.archive),
         *([] if standing is None else [standing_routes.router(standing)]),
+        *([] if boards is None else [boards_routes.router(boards)]),
     ]  # fmt: skip
     for routes in native:
         app.include_router(routes, prefix=API, dependencies=[Depends(refuse_unknown)])
+    if boards is not None:
+        app.include_router(links.router(boards, runner, catalogue, news))
     app.include_router(edr_router(runner, catalogue, collections))
 
     looked = ServerHealth(runner, catalogue.archive, standing, known.store, collections.trouble, monitoring)

@@ -73,7 +73,8 @@ def rules_of(settings: Settings, host: str) -> Rules:
         anonymous_read=settings.anonymous_read,
         session_s=settings.session_s,
         names=tuple(dict.fromkeys([*LOOPBACK, address, *settings.names])),
-        origins=tuple(_origin(origin) for origin in settings.origins),
+        origins=tuple(_origin(origin, "origins") for origin in settings.origins),
+        embed_origins=tuple(_origin(origin, "embed_origins") for origin in settings.embed_origins),
         trusted_proxies=settings.trusted_proxies,
         root_path=_root_path(settings.root_path),
     )
@@ -101,10 +102,12 @@ def _root_path(text: str) -> str:
     return path
 
 
-def _origin(text: str) -> str:
+def _origin(text: str, setting: str) -> str:
     scheme, _, host = text.partition("://")
-    if scheme not in ("http", "https") or not host or set(host) & set("/*@? "):
-        raise InvalidQuery(f"the setting 'origins' needs exact origins such as https://maps.example.org; got {text!r}")
+    if scheme not in ("http", "https") or not host or set(host) & set("/*@?;,'\" "):
+        raise InvalidQuery(
+            f"the setting {setting!r} needs exact origins such as https://maps.example.org; got {text!r}"
+        )
     return text
 
 

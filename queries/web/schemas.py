@@ -21,6 +21,7 @@ from hypergrid.interpolation.validation.cross_validate import WAYS
 from hypergrid.perspective.functions.aggregates import AGGREGATES
 from hypergrid.perspective.functions.rows import CONVERTS, MERGES
 from hypergrid.perspective.spec.query_spec import CELL_KEYS, DIMENSIONS, GRID_KEYS, MAX_STEPS, SELECTABLE
+from queries.boards import definition as boards
 from queries.jobs.job_history import POST_AGAIN, JobRecord
 from queries.jobs.records import Event, Job, Outline, SurfaceLayout, SurfacePicture, check_frame
 from queries.snapshots.catalogue import Catalogue
@@ -249,6 +250,27 @@ def _condition(kind: type[Any]) -> Schema:
     return _object({"kind": {"const": kind.kind}, **own}, ["kind", *required])
 
 
+_TITLE: Final[Schema] = {"type": "string", "maxLength": boards.LONGEST_TITLE}
+_NAME: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": boards.LONGEST_TITLE}
+_BOARD: Final[Schema] = {
+    "name": {"type": "string", "pattern": boards.NAME_PATTERN},
+    "title": _TITLE | {"minLength": 1},
+    "panels": {"type": "array", "maxItems": boards.MAX_PANELS, "items": _ref("Panel")},
+}
+_VERSION: Final[Schema] = {"type": "integer", "minimum": 1}
+_ADDRESS: Final[Schema] = {
+    "type": "string", "minLength": 1, "maxLength": boards.LONGEST_ADDRESS, "examples": ["boards?board=frost"],
+}  # fmt: skip
+
+
+def _panel(kind: boards.PanelKind, properties: Schema, required: list[str]) -> Schema:
+    common: Schema = {
+        "id": {"type": "string", "pattern": boards.ID_PATTERN}, "kind": {"const": kind}, "title": _TITLE,
+        "columns": {"enum": list(boards.COLUMNS)}, "last": {"anyOf": [_DURATION, {"type": "null"}]},
+    }  # fmt: skip
+    return _object(common | properties, ["kind", *required], more=True)
+
+
 COMPONENTS: Final[dict[str, Schema]] = {
     "Problem": _object(
         {"type": _TEXT, "title": _TEXT, "status": {"type": "integer", "minimum": 400, "maximum": 599}, "detail": _TEXT},
@@ -351,6 +373,32 @@ COMPONENTS: Final[dict[str, Schema]] = {
         },
         ["layer", "unit", "shape", "shade", "interval", "contours"],
     ),
+    "Panel": {
+        "oneOf": [
+            _panel("picture", {"query": _ref("Query"), "view": {"type": "object"}}, ["query"]),
+            _panel("series", {"station": _NAME, "variable": _NAME}, ["station", "variable"]),
+            _panel(
+                "number", {"query": _ref("Query"), "station": _NAME, "variable": _NAME,
+                           "reduce": {"enum": list(boards.REDUCTIONS)}}, [],
+            ),
+        ]
+    },
+    "NewBoard": _object(_BOARD, ["title"]),
+    "ChangedBoard": _object(_BOARD | {"version": _VERSION, "changed": _TEXT}, ["title", "version", "panels"]),
+    "Board": _object(
+        _BOARD | {"version": _VERSION, "changed": _TEXT}, ["name", "title", "version", "changed", "panels"]
+    ),
+    "NewLink": _object({"address": _ADDRESS, "title": _TITLE}, ["address"]),
+    "Link": _object(
+        {"name": _TEXT, "address": _TEXT, "title": _TEXT, "created": _TEXT}, ["name", "address", "title", "created"]
+    ),
+    "News": _object(
+        {
+            "id": _TEXT, "time": _TEXT, "changed": {"anyOf": [{"type": "array", "items": _TEXT}, {"type": "null"}]},
+            **dict.fromkeys(("newest", "ends"), {"type": "object", "additionalProperties": _TEXT}),
+        },
+        ["id", "time", "changed", "newest", "ends"],
+    ),  # fmt: skip
     "Standing": {"type": "object", "required": ["name", "query", "class", "paused", "muted_until", "standing"]},
     "Alert": {"type": "object", "required": ["id", "number", "query", "happening", "at", "muted", "text"]},
 }  # fmt: skip

@@ -24,6 +24,8 @@ from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.settings import Settings
 from hypergrid.execution.planning.costs import operations_a_second, touching_s_a_byte
 from hypergrid.query import open_archive
+from queries.boards.repository import FILE as BOARDS
+from queries.boards.repository import BoardsDamaged, BoardStore, BoardsUnavailable
 from queries.jobs.job_history import FILE as JOURNAL
 from queries.jobs.job_history import Journal, JournalDamaged
 from queries.jobs.records import RunnerLimits
@@ -137,7 +139,7 @@ def application(
     opened = open_archive(archive)
     access = access_of(opened.path, settings, settings.host, required=not is_loopback(settings.host))
     folder, folders = state_folder(opened.path, settings), written_folders(opened.path, settings)
-    standing, journal, damage = None, None, dict[str, str]()
+    standing, boards, journal, damage = None, None, None, dict[str, str]()
     with ExitStack() as held:
         if not settings.read_only:
             keep_access_closed(access)
@@ -146,7 +148,11 @@ def application(
             standing = held.enter_context(StandingQueries(opened, settings, clock=time.time_ns))
             standing.start()
             journal, damage = open_journal(folder / JOURNAL, now_ns=time.time_ns())
-        rows = damaged_rows(access, standing, journal)
+            boards, problem = open_boards(folder / BOARDS)
+            damage |= problem
+            if boards is not None:
+                held.callback(boards.close)
+        rows = damaged_rows(access, standing, journal, boards)
         for name, what in rows.items():
             _LOG.error("%s: %s", name, what)
         damage |= rows
@@ -156,8 +162,8 @@ def application(
         )  # fmt: skip
         listeners = [RequestLog(settings.requests_log).write_entry] if settings.requests_log else ()
         yield create_app(
-            Runner(opened, limits, journal=journal), Catalogue(opened, saved=saved), standing=standing, access=access,
-            audit=None if settings.read_only else audit_of(opened.path, settings),
+            Runner(opened, limits, journal=journal), Catalogue(opened, saved=saved), standing=standing, boards=boards,
+            access=access, audit=None if settings.read_only else audit_of(opened.path, settings),
             monitoring=Monitoring(folders, damage, is_warm, listeners),
         )  # fmt: skip
 
@@ -193,11 +199,22 @@ def open_journal(path: Path, *, now_ns: int) -> tuple[Journal | None, dict[str, 
         return None, {path.name: f"what becomes of queries is not kept: {str(error).replace(str(path), path.name)}"}
 
 
-def damaged_rows(access: Access, standing: StandingQueries | None, journal: Journal | None) -> dict[str, str]:
+def open_boards(path: Path) -> tuple[BoardStore | None, dict[str, str]]:
+    """Open the boards and links, or return None and the problem: all else is served without them."""
+    try:
+        return BoardStore(path), {}
+    except (BoardsDamaged, BoardsUnavailable) as error:
+        _LOG.error("boards and links are not served: %s", error)
+        return None, {path.name: f"boards and links are not served: {str(error).replace(str(path), path.name)}"}
+
+
+def damaged_rows(
+    access: Access, standing: StandingQueries | None, journal: Journal | None, boards: BoardStore | None = None
+) -> dict[str, str]:
     """List the damaged rows of the server's state, by file."""
     files = [
         (store.path.name, rows)
-        for store in (access.store, None if standing is None else standing.store, journal)
+        for store in (access.store, None if standing is None else standing.store, journal, boards)
         if store is not None and (rows := store.list_damaged())
     ]
     return {name: f"damaged, and left out: {', '.join(rows[:10])}; see 'hypergrid check'" for name, rows in files}
@@ -250,7 +267,7 @@ def check(archive: Path, settings: Settings, saved: Path | None, *, now_ns: int)
         damage = [f"{path}: {where or what}" for path in files for where, what in find_damage(path)]
         if damage:
             raise DamagedState(f"{'; '.join(damage[:10])}; 'hypergrid check' says what to do")
-        return "keys, jobs, audit log and standing queries are whole"
+        return "keys, jobs, audit log, boards and standing queries are whole"
 
     def queries() -> str:
         catalogue = Catalogue(open_archive(archive), saved=saved)

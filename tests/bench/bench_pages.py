@@ -1,4 +1,4 @@
-"""The pages in a real Chromium: the first picture, how it sharpens, pages left open, and those of many stations."""
+"""The pages in a real Chromium: the first picture, how it sharpens, pages and boards left open, many stations."""
 
 import json
 import statistics
@@ -16,6 +16,7 @@ from hypergrid.core.times import parse_instant
 from ingest.job import ingest
 from tests.bench.kriging_figures import Tell, machine
 from tests.bench.many_stations import ManyStations
+from tests.bench.page_board import board_followed
 from tests.bench.page_devtools import devtools
 from tests.bench.page_open import MOST_GROWTH, kept_open
 from tests.bench.page_tab import chromium, press_run
@@ -51,6 +52,7 @@ TITLES = {
     "sharpens": "A surface of many seconds: redraws before it is complete, and its time over that of the API alone",
     "open": "Pages left open while readings come at 60 times real time",
     "overview": "From opening the pages to the stations in the colours of their newest values, and what is loaded",
+    "board": "A board of ten panels left open while readings come at 60 times real time",
     "many": "From opening a page of a network of 2,000 stations until it can be used; elements of 13,000",
 }
 
@@ -230,6 +232,14 @@ def _first_values(kind: str, stations: int, seen: Sequence[FirstValues]) -> dict
     }  # fmt: skip
 
 
+def _board(notify: Tell, _pairs: int, _quick: bool, minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
+    # Two days at least, as one panel draws day by hour.
+    with served(slices=2160, standing=4, fed_s=60 * minutes + 600) as here, devtools() as browser:
+        rows = board_followed(here, browser, minutes=minutes, told=lambda now: notify("board", min(now / minutes, 1.0)))
+    most = 100 * MOST_GROWTH
+    return [row | {"less than 20 %": max(row["heap growth %"], row["process growth %"]) < most} for row in rows]
+
+
 def _many(notify: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
     few, more, rounds = (250, 500, 1) if quick else (STATIONS, MORE_STATIONS, pairs)
     with chromium() as browser:
@@ -276,6 +286,7 @@ PARTS: Mapping[str, Callable[[Tell, int, bool, float], list[dict[str, Any]]]] = 
     "sharpens": _sharpens,
     "open": _open,
     "overview": _overview,
+    "board": _board,
     "many": _many,
 }
 CASES = (*PARTS, "all")

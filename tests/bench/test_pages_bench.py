@@ -39,6 +39,17 @@ def test_pages_that_are_left_open_complain_of_nothing_and_keep_no_figures() -> N
     assert titles == [bench_pages.TITLES["open"]]
 
 
+def test_a_board_follows_and_keeps_no_figures() -> None:
+    measured = bench_pages.measure("board", quick=True, minutes=0.2)
+    (row,) = measured["parts"]["board"]["rows"]
+    assert (row["complaints"], row["failing"]) == ([], [])
+    # A slice comes every two seconds, for twelve.
+    assert row["updates of a panel"]["least"] >= 3
+    assert row["most behind s"]["most"] > 0
+    assert row["nodes after"] < 1.2 * row["nodes before"]
+    assert [title for title, _, _ in bench_pages.tables(measured)] == [bench_pages.TITLES["board"]]
+
+
 def test_pages_of_many_stations_are_opened_until_they_answer() -> None:
     measured = bench_pages.measure("many", quick=True)
     *rows, larger = measured["parts"]["many"]["rows"]

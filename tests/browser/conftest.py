@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, Request, Route, expect, sync_play
 import hypergrid as hg
 from hypergrid.core.times import parse_instant
 from ingest.job import ingest
+from queries.boards.repository import BoardStore
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
@@ -100,9 +101,17 @@ def standing(archive: hg.OpenArchive, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="module")
-def address(archive: hg.OpenArchive, standing: StandingQueries) -> Iterator[str]:
-    """Give the address of a server of the sample network, with pages and standing queries."""
-    app = create_app(Runner(archive), Catalogue(archive, saved=QUERIES), standing=standing)
+def boards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BoardStore]:
+    """Give a file of boards and links, none at first."""
+    made = BoardStore(tmp_path_factory.mktemp("boards") / "boards.sqlite")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def address(archive: hg.OpenArchive, standing: StandingQueries, boards: BoardStore) -> Iterator[str]:
+    """Give the address of a server of the sample network, with pages, standing queries and boards."""
+    app = create_app(Runner(archive), Catalogue(archive, saved=QUERIES), standing=standing, boards=boards)
     app.mount("/", site())
     with serving(app) as made:
         yield f"{made}/"

@@ -14,7 +14,7 @@ from tests.browser.pages import SMALL, axe, press_until, run, serious, show, unf
 
 pytestmark = pytest.mark.browser
 
-PAGES = ("Overview", "Explore", "Stations", "Standing", "Engine")
+PAGES = ("Overview", "Explore", "Boards", "Stations", "Standing", "Engine")
 CSS = Path(__file__).parents[2] / "viz" / "pages" / "page.css"
 
 NAMELESS = """() => [...document.querySelectorAll(
@@ -73,7 +73,7 @@ def test_a_link_reproduces_the_page(opened: Page, browser: Browser) -> None:
 
 def test_the_copied_link_names_the_snapshot(opened: Page, archive: Any) -> None:  # noqa: ANN401
     run(opened, SMALL)
-    opened.get_by_role("button", name="Link").click()
+    opened.get_by_role("button", name="Link", exact=True).click()
     link = opened.locator(".copied pre").inner_text()
     asked = json.loads(parse_qs(urlsplit(link).fragment.partition("?")[2])["q"][0])
     assert asked["snapshot"] == archive.snapshot

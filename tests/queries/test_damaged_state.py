@@ -19,6 +19,8 @@ import hypergrid as hg
 from hypergrid.archive.disk.row_checksums import DamagedState, find_damage, list_tables, parse_checked_line
 from hypergrid.core.errors import NotFound
 from hypergrid.core.settings import Settings
+from queries.boards.definition import board_from_json
+from queries.boards.repository import BoardStore, BoardsUnavailable
 from queries.jobs.job_history import LOST, Journal
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
@@ -123,6 +125,24 @@ def read_standing(path: Path) -> Values:
         store.close()
 
 
+def write_boards(path: Path) -> None:
+    store = BoardStore(path)
+    for number in range(4):
+        panel = {"id": "a", "kind": "number", "last": "1h", "station": f"{number}", "variable": "air_temperature"}
+        store.add_board(board_from_json({"title": f"Wall {number}", "panels": [panel]}), now_ns=NOW_NS)
+        store.add_link(f"boards?board=wall-{number}", f"Wall {number}", now_ns=NOW_NS)
+    store.close()
+
+
+def read_boards(path: Path) -> Values:
+    store = BoardStore(path)
+    try:
+        found: Values = {f"board {one.name}": one for one in store.boards()}
+        return found | {f"link {one.name}": one for one in store.links()}
+    finally:
+        store.close()
+
+
 def write_audit(path: Path) -> None:
     audit = Audit(path)
     for number in range(20):
@@ -146,6 +166,7 @@ FILES = (
     File("jobs.sqlite", write_jobs, read_jobs),
     File("standing.sqlite", write_standing, read_standing),
     File("audit.jsonl", write_audit, read_audit),
+    File("boards.sqlite", write_boards, read_boards),
 )
 
 
@@ -163,7 +184,7 @@ def outcome(file: File, path: Path, original: Values) -> str:
     damage = list(find_damage(path))
     try:
         found = file.read(path)
-    except (DamagedState, CatalogueUnavailable) as error:
+    except (DamagedState, CatalogueUnavailable, BoardsUnavailable) as error:
         return "told" if str(path) in str(error) else "silent"
     changed = [key for key, value in found.items() if value is not None and original.get(key) != value]
     missing = [key for key in original if found.get(key) is None]

@@ -15,7 +15,7 @@ import pytest
 from hypergrid.interpolation.variograms.models import MODELS
 from viz.site import PAGES, site
 
-TEXTS = ("text.js", "text_others.js", "text_overview.js")
+TEXTS = tuple(sorted(file.name for file in PAGES.glob("text*.js")))
 
 
 class Client:
@@ -39,7 +39,7 @@ def test_the_page_names_files_that_are_served(client: Client) -> None:
     page = client.get("/")
     assert page.status_code == 200
     addresses = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
-    assert len(addresses) >= 5
+    assert len(addresses) >= 6
     for address in addresses:
         assert client.get(f"/{address}").status_code == 200, address
 
@@ -88,7 +88,7 @@ def test_static_files_stay_in_their_folder(client: Client) -> None:
     assert client.get("/static/%2e%2e/site.py").status_code == 404
 
 
-def test_english_stands_in_files_of_its_own() -> None:
+def test_english_stands_in_the_files_of_texts() -> None:
     told = re.compile(r"""["`>][A-Z][a-z]+ [a-z]+ [a-z]+""")
     for file in PAGES.glob("*.js"):
         code = "\n".join(

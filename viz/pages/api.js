@@ -41,8 +41,9 @@ async function send(path, options = {}, read = (response) => response.json()) {
   throw problem;
 }
 
-const post = (path, document = {}) =>
-  send(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(document) });
+const write = (method, path, document = {}) =>
+  send(path, { method, headers: { "Content-Type": "application/json" }, body: JSON.stringify(document) });
+const post = (path, document) => write("POST", path, document);
 
 export const look = (what, options) => send(`${PREFIX}/${what}`, options);
 export const text = (what) => send(`${PREFIX}/${what}`, {}, (response) => response.text());
@@ -73,6 +74,17 @@ const standing = (name, what = "") => `${PREFIX}/standing/${encodeURIComponent(n
 export const createStanding = (document) => post(`${PREFIX}/standing`, document);
 export const changeStanding = (name, what, document) => post(standing(name, `/${what}`), document);
 export const removeStanding = (name) => send(standing(name), { method: "DELETE" });
+
+const board = (name) => `boards/${encodeURIComponent(name)}`;
+export const lookAtBoard = (name) => look(board(name));
+export const createBoard = (document) => post(`${PREFIX}/boards`, document);
+export const changeBoard = (document) => write("PUT", `${PREFIX}/${board(document.name)}`, document);
+export const removeBoard = (name) => send(`${PREFIX}/${board(name)}`, { method: "DELETE" });
+/** A short link to an address of the pages, and the address of a link. */
+export const createLink = (document) => post(`${PREFIX}/links`, document);
+export const lookAtLink = (name) => look(`links/${encodeURIComponent(name)}`);
+/** The newest snapshot, what changed since another one, and where the readings of each variable end. */
+export const lookForNews = (since) => look(`snapshots/newest${since ? `?${new URLSearchParams({ since })}` : ""}`);
 
 /** Follow events; returns what ends that. Each handler takes the event's data; `lost` takes nothing. */
 export function listen(path, handlers) {

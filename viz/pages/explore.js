@@ -8,6 +8,7 @@ import { button, bytes, choice, copy, field, h, number, part, visible } from "./
 import { Region, setRegion } from "./region.js";
 import { See } from "./see.js";
 import { sentence } from "./sentence.js";
+import { Share } from "./share.js";
 import { T } from "./text.js";
 import { longName } from "./variables.js";
 
@@ -73,7 +74,7 @@ class Explore {
     this.sheet.addEventListener("keydown", (event) => event.key === "Escape" && this.showSheet(false));
     return h("div", { class: "screen" }, this.sheet,
       h("div", { class: "act" }, this.opener, button(T.explore.run, () => this.run(), { id: "run", class: "primary" }), button(T.explore.stop, () => this.stop(), { id: "stop", hidden: true })),
-      h("div", { class: "saying" }, this.how, this.sentence, answer.finerWords, answer.status, h("div", { id: "share" })),
+      h("div", { class: "saying" }, this.how, this.sentence, answer.finerWords, answer.status, h("div", { id: "share" }, new Share(this.frame, { page: "explore" }).element)),
       answer.stage, mapControls);
   }
 

@@ -19,19 +19,24 @@ const turns = new WeakMap();
 export class Figure {
   /** Fetch a figure without data; the browser keeps it for when it is opened. */
   static fetch(place, kind, words) {
-    const width = Math.max(280, Math.floor(words.width ?? place.clientWidth));
-    // A place that figures fill has a height of its own.
-    const height = place.classList.contains("filled") ? { height: Math.max(LOWEST_PX, Math.floor(place.clientHeight)) } : {};
-    return api.figure(kind, { ...words, theme: theme(), width, ...height });
+    return api.figure(kind, requestOf(place, words));
+  }
+
+  /** The figure of a place where it is the one that is wanted, whose data can be replaced; else a new one. */
+  static keep(place, kind, words) {
+    const isThere = place.figure?.asked === JSON.stringify([kind, requestOf(place, words)]);
+    return isThere ? place.figure : Figure.open(place, kind, words);
   }
 
   /** Fetch a figure without data and put it into a place, instead of what is there. */
   static open(place, kind, words) {
     const turn = (turns.get(place) ?? Promise.resolve()).catch(() => {}).then(async () => {
+      const asked = JSON.stringify([kind, requestOf(place, words)]);
       const item = await Figure.fetch(place, kind, words);
       place.figure?.clear();
       place.replaceChildren();
       place.figure = new Figure(place, kind, await Bokeh.embed.embed_item(item, place));
+      place.figure.asked = asked;
       return place.figure;
     });
     turns.set(place, turn);
@@ -80,6 +85,14 @@ export class Figure {
   picture(form) {
     return this.view.export(form).to_blob();
   }
+}
+
+/** What the server is asked for a figure of a place: its words, in the theme and size of now. */
+function requestOf(place, words) {
+  const width = Math.max(280, Math.floor(words.width ?? place.clientWidth));
+  // A place that figures fill has a height of its own.
+  const height = place.classList.contains("filled") ? { height: Math.max(LOWEST_PX, Math.floor(place.clientHeight)) } : {};
+  return { ...words, theme: theme(), width, ...height };
 }
 
 /** A text in lines of at most so many letters, between words. */

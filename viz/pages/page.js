@@ -12,10 +12,15 @@ const MOST_VERSIONS = 200;
 const PAGES = {
   overview: () => import("./overview.js"),
   explore: () => import("./explore.js"),
+  boards: () => import("./boards.js"),
   stations: () => import("./stations.js"),
   standing: () => import("./standing.js"),
   engine: () => import("./engine.js"),
 };
+/** Short links lead to other addresses. */
+const LINK = "link";
+/** Whether this is a picture or a board in a frame of another page: without header and controls. */
+const isEmbedded = new URLSearchParams(location.search).get("embed") === "1";
 /** Scopes that a page needs beyond reading. */
 const NEEDS = { standing: "operate", engine: "operate" };
 const AGAIN_MS = 2000;
@@ -29,7 +34,11 @@ let trouble = null;
 /** What the address says: the page, and what it shows. */
 function address() {
   const [name, query = ""] = location.hash.slice(1).split(/\?(.*)/s);
-  return { name: name in PAGES ? name : "overview", params: new URLSearchParams(query) };
+  const params = new URLSearchParams(query);
+  if (name === LINK) return { name, params };
+  // In a frame of another page nothing is shown but boards, and what Explore and Stations show as a board of one panel.
+  if (isEmbedded && name !== "boards") return { name: "boards", params: new URLSearchParams({ page: name, of: query }) };
+  return { name: name in PAGES ? name : "overview", params };
 }
 
 const hash = (name, params) => `#${name}${params && String(params) ? `?${params}` : ""}`;
@@ -70,6 +79,7 @@ const frame = {
   reload: load,
   /** The saved queries, for a page that does not wait for them. */
   saved: () => saved,
+  isEmbedded,
 };
 
 function showProblem(problem) {
@@ -138,6 +148,10 @@ const sessions = { logIn: askToLogIn, logOut };
 
 async function show() {
   const { name, params } = address();
+  if (name === LINK) {
+    await frame.attempt(() => openLink(params));
+    return;
+  }
   const before = shown;
   shown = name;
   for (const other of Object.keys(PAGES)) {
@@ -168,6 +182,12 @@ async function show() {
     }
     await opened[name].show(params);
   });
+}
+
+/** Go where a short link leads. */
+async function openLink(params) {
+  const link = await api.lookAtLink(params.get("name") ?? "");
+  location.replace(`#${link.address}`);
 }
 
 /** Ask who asks and what there is, and open the page; without readings say how to get some. */
@@ -215,6 +235,7 @@ function attribution({ institution, creator_name: creator, publisher_name: publi
 }
 
 function build() {
+  if (isEmbedded) document.documentElement.dataset.embed = "";
   part("pages").append(...Object.keys(PAGES).map((name) => h("a", { id: `link-${name}`, href: hash(name) }, T.pages[name])));
   part("tools").append(h("div", { id: "session" }), field(T.frame.theme, choice("theme", Object.entries(T.frame.themes), choose, chosen())));
   part("main").append(h("div", { id: "no-data" }), ...Object.keys(PAGES).map((name) => h("section", { id: `page-${name}`, class: "page", "aria-label": T.pages[name], hidden: true })));

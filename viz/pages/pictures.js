@@ -225,7 +225,7 @@ export function hasDays(times) {
  */
 export async function drawLines(place, lines, { variable, units, title, points = [], width, choosing = false }) {
   const words = { title, variable, units, ...(choosing ? { choosing } : {}) };
-  const figure = await Figure.open(place, "lines", width ? { ...words, width } : words);
+  const figure = await Figure.keep(place, "lines", width ? { ...words, width } : words);
   const colour = lines.map((_, column) => LINE_COLOURS[column % LINE_COLOURS.length]);
   const bands = lines.flatMap((line, column) => (line.deviation ? bandsOf(line, colour[column]) : []));
   figure.find("lines").data = {
@@ -303,7 +303,7 @@ export function byDay(times, values) {
 /** A column a day, hours upwards. */
 export async function drawDayByHour(place, times, values, { variable, units, title, scale, range, width }) {
   const words = { title, variable, units, scale };
-  const figure = await Figure.open(place, "day_by_hour", width ? { ...words, width } : words);
+  const figure = await Figure.keep(place, "day_by_hour", width ? { ...words, width } : words);
   const { cells, slots, days, first } = byDay(times, values);
   const surface = figure.find("surface");
   surface.data = { image: [image(cells, slots, days)], x: [first], y: [0], dw: [days * DAY_MS], dh: [24] };
@@ -330,7 +330,7 @@ export function histogram(values) {
 
 export async function drawHistogram(place, values, { variable, units, title, width }) {
   const words = { title, variable, units };
-  const figure = await Figure.open(place, "histogram", width ? { ...words, width } : words);
+  const figure = await Figure.keep(place, "histogram", width ? { ...words, width } : words);
   fillHistogram(figure, values);
   return figure;
 }

@@ -5,6 +5,8 @@ import { LongTable, button, choice, duration, empty, field, h, instant, number, 
 import { Pane } from "./pane.js";
 import { expectRegion, openRegion, stationColumns } from "./pictures.js";
 import { Quality } from "./quality.js";
+import { readingsContent, readReadings } from "./readings.js";
+import { Share } from "./share.js";
 import { T } from "./text.js";
 import { longName, variableChoices } from "./variables.js";
 
@@ -12,8 +14,6 @@ const AGAIN_MS = 15_000;
 const COUNTED_MS = 60_000;
 const DAY_MS = 86_400_000;
 const PERIODS = [1, 2, 7, 28, 0];
-/** Colour and shape of a reading's flag; good ones and those that nobody judged are the line. */
-const FLAGS = { 3: ["#E69F00", "triangle"], 4: ["#D55E00", "x"], 9: ["#9aa5b1", "square"] };
 const SIGNS = { reporting: "●", late: "▲", dead: "◆", unknown: "■" };
 const BAD_FIRST = ["dead", "late", "unknown", "reporting"];
 
@@ -34,8 +34,9 @@ class Stations {
     this.variable = choice("station-variable", variableChoices(variables), () => this.choose(this.station), variables[0].name);
     this.period = choice("station-period", PERIODS.map((days) => [String(days), T.stations.period(days)]), () => this.choose(this.station), "2");
     this.counts = h("div", { id: "station-counts" });
+    this.share = new Share(frame, { page: "stations" });
     this.detail = h("section", { "aria-labelledby": "station-title" }, this.detailTitle,
-      h("div", { class: "inline" }, field(T.stations.variable, this.variable), field(T.stations.periodLabel, this.period)), this.pane.element, this.counts);
+      h("div", { class: "inline" }, field(T.stations.variable, this.variable), field(T.stations.periodLabel, this.period)), this.share.element, this.pane.element, this.counts);
     this.pane.clear(T.stations.pickAdvice);
     this.quality = new Quality(frame, (station, variable) => {
       if (variable) this.variable.value = variable;
@@ -144,31 +145,16 @@ class Stations {
     const { quantity } = this;
     const days = Number(this.period.value);
     const last = this.health[station]?.last;
-    const start = days && last ? `&start=${new Date(Date.parse(last) - days * DAY_MS).toISOString()}` : "";
-    const rows = await api.rows(`series?station=${encodeURIComponent(station)}&variable=${encodeURIComponent(variable)}${start}&f=csv`);
+    const start = days && last ? new Date(Date.parse(last) - days * DAY_MS).toISOString() : "";
+    const readings = await readReadings(station, variable, start);
     // Another station, variable or time was chosen meanwhile: its readings may have come before these.
     if (asked !== this.asked) return;
     this.counts.replaceChildren();
-    if (!rows.length) {
+    if (!readings.length) {
       this.pane.clear(T.stations.noReadings(quantity));
       return;
     }
-    const readings = rows.map((row) => ({ ...row, at: Date.parse(row.end ?? row.time), number: row.value === "" ? NaN : Number(row.value), flag: Number(row.flag ?? 2) }));
-    const kinds = new Map();
-    for (const one of readings) {
-      const key = [quantity, one.height_m && `${one.height_m} m`, one.statistic, one.replicate].filter(Boolean).join(", ");
-      if (!kinds.has(key)) kinds.set(key, []);
-      kinds.get(key).push(one);
-    }
-    const lines = [...kinds].map(([kind, all]) => {
-      const good = all.filter((one) => !(one.flag in FLAGS));
-      return { name: kind, times: good.map((one) => one.at), values: good.map((one) => one.number) };
-    });
-    const flagged = readings.filter((one) => one.flag in FLAGS && Number.isFinite(one.number));
-    const points = flagged.map((one) => ({ time: one.at, value: one.number, colour: FLAGS[one.flag][0], marker: FLAGS[one.flag][1], what: [T.flags[one.flag], one.failed_tests].filter(Boolean).join(": ") }));
-    const surface = { variable, source: T.stations.source(this.frame.known.snapshots[0]?.id ?? "") };
-    const title = visible(T.stations.plot(quantity, station));
-    await this.pane.show({ view: "lines", surface, quantity, title, heading: title, units: unit, scale: "sequential", lines, points, words: T.stations.words(number(readings.length), quantity, unit, number(flagged.length)) });
+    await this.pane.show(readingsContent(readings, { station, variable, quantity, units: unit, snapshot: this.frame.known.snapshots[0]?.id ?? "" }));
     const count = (flag) => readings.filter((one) => one.flag === flag).length;
     const present = [1, 2, 3, 4, 9].filter(count);
     const tests = (flag) => [...new Set(readings.filter((one) => one.flag === flag).map((one) => one.failed_tests).filter(Boolean))].join("; ");

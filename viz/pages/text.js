@@ -1,6 +1,7 @@
 // All that the pages say, in English. Functions take values that are written already.
 
 import { EXPLORE } from "./text_explore.js";
+import { BOARDS } from "./text_boards.js";
 import { OTHERS } from "./text_others.js";
 import { OVERVIEW } from "./text_overview.js";
 import { unitText } from "./units.js";
@@ -12,7 +13,7 @@ export const T = {
   copied: "Copied:",
   notCopied: "The browser does not let pages copy; press Ctrl+C to copy what is selected:",
 
-  pages: { overview: "Overview", explore: "Explore", stations: "Stations", standing: "Standing", engine: "Engine" },
+  pages: { overview: "Overview", explore: "Explore", boards: "Boards", stations: "Stations", standing: "Standing", engine: "Engine" },
   flags: { 1: "good", 2: "not evaluated", 3: "suspect", 4: "fail", 9: "missing" },
   formats: { netcdf: "NetCDF", csv: "CSV", png: "PNG", zarr: "Zarr (zip)", geotiff: "GeoTIFF", covjson: "CoverageJSON", parquet: "Parquet", query: "Query (JSON)" },
 
@@ -278,4 +279,5 @@ export const T = {
   ...EXPLORE,
   ...OTHERS,
   overview: OVERVIEW,
+  ...BOARDS,
 };

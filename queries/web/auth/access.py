@@ -77,6 +77,8 @@ class Rules:
     """Host names that the server answers to."""
     origins: tuple[str, ...] = ()
     """Origins of other sites whose pages may send requests, with a key."""
+    embed_origins: tuple[str, ...] = ()
+    """Origins of other sites that may show the pages of `/embed` in a frame."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses whose X-Forwarded-For and X-Forwarded-Proto are trusted."""
     root_path: str = ""

@@ -28,6 +28,10 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/session", "open"),
     ("POST", f"{API}/session", "open"),
     ("DELETE", f"{API}/session", "open"),
+    # Short links: without a key the card says nothing, and the page asks for one. The first row that fits counts.
+    ("GET", "/l/*.png", "read"),
+    ("GET", "/l/*", "open"),
+    ("GET", "/embed/*", "open"),
     # The archive, and surfaces saved by its operator.
     ("GET", "/openapi.json", "read"),
     ("GET", "/health", "read"),
@@ -37,7 +41,12 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/layers", "read"),
     ("GET", f"{API}/ground", "read"),
     ("GET", f"{API}/snapshots", "read"),
+    ("GET", f"{API}/snapshots/newest", "read"),
     ("GET", f"{API}/functions", "read"),
+    ("GET", f"{API}/boards", "read"),
+    ("GET", f"{API}/boards/*", "read"),
+    ("GET", f"{API}/links", "read"),
+    ("GET", f"{API}/links/*", "read"),
     ("GET", f"{API}/saved", "read"),
     ("GET", f"{API}/suggestion", "read"),
     ("POST", f"{API}/suggestion", "read"),
@@ -73,8 +82,16 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("POST", f"{API}/standing", "write"),
     ("POST", f"{API}/standing/*/*", "write"),
     ("DELETE", f"{API}/standing/*", "write"),
+    ("POST", f"{API}/boards", "write"),
+    ("PUT", f"{API}/boards/*", "write"),
+    ("DELETE", f"{API}/boards/*", "write"),
+    ("POST", f"{API}/links", "write"),
+    ("DELETE", f"{API}/links/*", "write"),
 )
-"""Method, path and need; "*" matches one path segment, "**" any number. The first matching row counts."""
+"""Method, path and need; "*" matches a path segment or a part of it, "**" any number of them.
+
+The first matching row counts.
+"""
 
 # Equal for all callers, and a page loads some thirty of them together.
 FILES: Final = ("/", "/static/**", "/bokeh/**")
@@ -101,7 +118,7 @@ class RouteRule:
 
 
 def _compile_template(template: str) -> re.Pattern[str]:
-    parts = (".*" if part == "**" else "[^/]*" if part == "*" else re.escape(part) for part in template.split("/"))
+    parts = (".*" if part == "**" else "[^/]*".join(map(re.escape, part.split("*"))) for part in template.split("/"))
     # DOTALL, as an encoded path may contain line breaks.
     return re.compile("/".join(parts), re.DOTALL)
 

@@ -25,7 +25,7 @@ from queries.web.auth.access import (
 )
 from queries.web.auth.keys import BadKey, KeysDamaged
 from queries.web.auth.scopes import FILES, PROBES, find_rule, is_allowed
-from queries.web.responses.problems import MethodNotAllowed, NoSuchPage, problem_of, response_of
+from queries.web.responses.problems import POSTED, MethodNotAllowed, NoSuchPage, problem_of, response_of
 
 _LOG: Final = logging.getLogger(__name__)
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
@@ -89,7 +89,7 @@ class AuthenticationMiddleware:
                 # The server logs it and closes the connection.
                 error.add_note(f"while the answer to request {scope['state']['request_id']} was being sent")
                 raise
-            response = response_of(problem_of(error, posted=scope["method"] == "POST"))
+            response = response_of(problem_of(error, posted=scope["method"] in POSTED))
             await response(scope, receive, sending)
             if isinstance(error, Forbidden):
                 self._write_audit(scope)

@@ -242,6 +242,8 @@ def _too_large_message() -> str:
     return f"a request may have {MOST_BYTES:,} bytes; this one has more; shorten it"
 
 
+EMBEDDED: Final = b"embed=1"
+"""Query string of the page without its frame, in which it changes nothing."""
 HEADERS: Final = {
     # Tested with Chromium: BokehJS without custom code needs no eval; its figures use style elements and data icons.
     "Content-Security-Policy": "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
@@ -255,15 +257,27 @@ HEADERS: Final = {
 }
 
 
+def framed_headers(origins: Sequence[str]) -> dict[str, str]:
+    """Make the security headers of a page that other pages may show in a frame: the server's own, and some origins."""
+    ancestors = " ".join(("frame-ancestors 'self'", *origins))
+    policy = HEADERS["Content-Security-Policy"].replace("frame-ancestors 'none'", ancestors)
+    # This older header cannot name origins, and browsers that know both ignore it.
+    return {name: text for name, text in HEADERS.items() if name != "X-Frame-Options"} | {
+        "Content-Security-Policy": policy
+    }
+
+
 class SecurityHeadersMiddleware:
     """Adds the security headers, and rejects unknown host names.
 
-    Without access keys, loopback and this check are the access control.
+    Without access keys, loopback and this check are the access control. Only the page without its frame (`/?embed=1`)
+    may be shown within others: the server's own, and those of `embed_origins`.
     """
 
-    def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, names: Iterable[str], embed_origins: Sequence[str] = ()) -> None:
         self._app = app
         self._names = frozenset(names)
+        self._framed = framed_headers(embed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -273,7 +287,8 @@ class SecurityHeadersMiddleware:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                is_embedded = route_path(scope) == "/" and scope.get("query_string") == EMBEDDED
+                for name, value in (self._framed if is_embedded else HEADERS).items():
                     headers.setdefault(name, value)
                 headers.setdefault("Cache-Control", "no-store" if route_path(scope).startswith("/api/") else "no-cache")
             await send(message)

@@ -30,6 +30,7 @@ from hypergrid.core.errors import (
     StoreUnavailable,
     TooLarge,
 )
+from queries.boards.repository import BoardConflict
 from queries.jobs.admission import TooManyQueries
 from queries.jobs.records import NotReady, QueueFull, ResultGone
 from queries.standing.definition import Conflict
@@ -39,6 +40,8 @@ from queries.web.responses.files import RangeNotSatisfiable
 from queries.web.responses.waiting import TookTooLong
 
 MEDIA_TYPE: Final = "application/problem+json"
+POSTED: Final = ("POST", "PUT")
+"""Methods whose errors concern the body rather than the URL."""
 RETRY_S: Final = 2
 """Default of Retry-After [s]."""
 REQUEST_ID: Final[ContextVar[str]] = ContextVar("request_id", default="")
@@ -111,6 +114,7 @@ _ROWS: Final[tuple[tuple[type[Exception], int, int, str], ...]] = (
     (NotJson, 415, 415, "The request is not JSON"),
     (InvalidBody, 400, 400, "The request cannot be read"),
     (Conflict, 409, 409, "It is there already"),
+    (BoardConflict, 409, 409, "It was changed meanwhile, or is there already"),
     (NotFound, 404, 422, "It does not exist"),
     (InvalidQuery, 400, 422, "The query cannot be answered"),
     (InvalidUnit, 400, 422, "A unit cannot be used"),
@@ -229,7 +233,7 @@ def install(app: FastAPI) -> None:
 
 
 async def _answer(request: Request, error: Exception) -> JSONResponse:
-    return response_of(problem_of(error, posted=request.method == "POST"))
+    return response_of(problem_of(error, posted=request.method in POSTED))
 
 
 async def _answer_http(request: Request, error: Exception) -> JSONResponse:

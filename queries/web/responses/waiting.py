@@ -113,8 +113,12 @@ async def wait_for_response(
     return await run_in_threadpool(surface_response, result, form, headers={**headers, **tag})
 
 
-async def compute_dataset(runner: Runner, document: Mapping[str, Any], request: Request) -> xr.Dataset:
+async def compute_dataset(
+    runner: Runner, document: Mapping[str, Any], request: Request, *, seconds: float = LONGEST_S
+) -> xr.Dataset:
     """Compute a query within one request, without keeping the job; disconnecting cancels it.
+
+    `seconds` is the timeout [s].
 
     Raises
     ------
@@ -125,12 +129,12 @@ async def compute_dataset(runner: Runner, document: Mapping[str, Any], request: 
     """
     job = await run_in_threadpool(partial(runner.submit, document, passing=True))
     try:
-        job = await wait_for_end(runner, job.id, request, seconds=LONGEST_S)
+        job = await wait_for_end(runner, job.id, request, seconds=seconds)
         if job.error is not None:
             raise job.error
         if not job.has_ended:
             raise TookTooLong(
-                f"no answer within {LONGEST_S:g} s; ask for less at a time, or post the query to /api/v1/queries"
+                f"no answer within {seconds:g} s; ask for less at a time, or post the query to /api/v1/queries"
             )
         return runner.result(job.id)
     finally:

@@ -1,4 +1,4 @@
-"""`series` and `latest`: readings at stable addresses, for spreadsheets, R, QGIS, and CF readers."""
+"""`series`, `latest`, `snapshots/newest`: readings at stable addresses, for spreadsheets, R, QGIS and CF readers."""
 
 import csv
 import io
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import anyio
 import numpy as np
@@ -27,11 +27,13 @@ from hypergrid.formats.results import escape_formula
 from hypergrid.query import OpenArchive
 from queries.snapshots.catalogue import select_stations, select_variables
 from queries.snapshots.latest import NEVER, LatestValues, NewestReadings
+from queries.snapshots.news import ArchiveNews
 from queries.snapshots.readings import FORMATS, archive_at, estimate_count, pieces_of, window_of
 from queries.web.responses.bodies import Box, StandardNames, Stations, names_in, region_of
 from queries.web.responses.etags import entity_tag, etag_headers, not_modified_response
 from queries.web.responses.files import PARTS, attachment, file_response, part_response, readings_name
 from queries.web.responses.negotiation import CODED, SMALLEST_BYTES, compress, form_of, takes_gzip
+from queries.web.schemas import answer_of
 
 READERS: Final = 2
 """Threads for large requests; as many for small ones, and as many for the latest values."""
@@ -93,7 +95,7 @@ class Body:
     headers: Mapping[str, str]
 
 
-def router(archive: OpenArchive, values: LatestValues) -> APIRouter:
+def router(archive: OpenArchive, values: LatestValues, news: ArchiveNews) -> APIRouter:
     """Create the routes of this module."""
     routes = APIRouter(tags=["readings"])
     newest = _LatestAnswers(values)
@@ -148,6 +150,16 @@ def router(archive: OpenArchive, values: LatestValues) -> APIRouter:
         return not_modified_response(request, body.tag) or Response(
             body.content, media_type=body.media_type, headers=body.headers
         )
+
+    @routes.get("/snapshots/newest", responses=answer_of("News"))
+    async def newest_snapshot(
+        since: Annotated[str | None, Query(max_length=100, description="id of the snapshot that is known")] = None,
+    ) -> dict[str, Any]:
+        """Return the newest snapshot, the variables changed since another (null: perhaps all), and their newest times.
+
+        It is for pages that follow: about a second behind the archive, as `latest`.
+        """
+        return (await to_thread.run_sync(news.read_news, since, limiter=looking)).to_json()
 
     return routes
 

@@ -7,11 +7,13 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import hypergrid as hg
+from queries.boards.repository import BoardStore
 from queries.jobs.admission import Limits
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
@@ -47,9 +49,10 @@ def address(archive: hg.OpenArchive, make_runner: Callable[..., Runner], tmp_pat
     access = Access(store, time.time_ns, Rules(keyed=small, anonymous=CallerLimits()))
     runner = make_runner(archive, capacity=100_000, allowed_bytes=1 << 29)
     with StandingQueries(archive, clock=time.time_ns, folder=tmp_path / "standing") as standing:
-        app = create_app(runner, Catalogue(archive), standing=standing, access=access)
-        with serving(app) as address:
-            yield address, key
+        with closing(BoardStore(tmp_path / "boards.sqlite")) as boards:
+            app = create_app(runner, Catalogue(archive), standing=standing, boards=boards, access=access)
+            with serving(app) as address:
+                yield address, key
     store.close()
 
 

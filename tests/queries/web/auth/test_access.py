@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 import hypergrid as hg
 from hypergrid.core.errors import CannotListen, InvalidQuery
 from hypergrid.core.settings import Settings
+from queries.boards.repository import BoardStore
 from queries.jobs.admission import current_asker
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
@@ -47,14 +48,16 @@ def make(
 ) -> Iterator[Make]:
     """Make a client of an application with access control, by its rules."""
     standing = StandingQueries(archive, clock=clock, folder=tmp_path / "standing")
+    boards = BoardStore(tmp_path / "boards.sqlite")
 
     def build(rules: Rules | None = None, **more: Any) -> TestClient:  # noqa: ANN401
         access = Access(store, clock, rules or Rules(keyed=CallerLimits()))
         runner = make_runner(archive)
-        app = create_app(runner, Catalogue(archive), standing=standing, access=access, **more)
+        app = create_app(runner, Catalogue(archive), standing=standing, boards=boards, access=access, **more)
         return TestClient(app, base_url="http://127.0.0.1", follow_redirects=False)
 
     yield build
+    boards.close()
     standing.stop()
 
 

@@ -1,0 +1,1 @@
+"""Boards of pinned panels, and short links: what users arrange and share."""
