@@ -12,6 +12,7 @@ from fastapi import Depends, FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.middleware.cors import CORSMiddleware
 
+from hypergrid.core.importing import Importer
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.snapshots.latest import LatestValues
@@ -31,6 +32,7 @@ from queries.web.routes import (
     about,
     engine,
     health,
+    imports,
     jobs,
     login,
     readings,
@@ -56,6 +58,7 @@ def create_app(
     access: Access | None = None,
     audit: Audit | None = None,
     monitoring: Monitoring | None = None,
+    importer: Importer | None = None,
 ) -> FastAPI:
     """Create the application for one archive.
 
@@ -73,6 +76,8 @@ def create_app(
         Log of changes.
     monitoring
         What is monitored besides; None: nothing.
+    importer
+        Imports files that callers send; None: none are taken.
 
     Raises
     ------
@@ -117,11 +122,13 @@ def create_app(
     problems.install(app)
     collections = Collections(catalogue)
     native = [
-        login.router(known), about.router(catalogue, collections), readings.router(catalogue.archive, newest),
+        login.router(known, takes_imports=importer is not None), about.router(catalogue, collections),
+        readings.router(catalogue.archive, newest),
         variograms.router(runner), validation.router(runner), jobs.router(runner, OrphanJobCanceller(runner)),
         results.router(runner),
         engine.router(runner, catalogue.archive, newest), engine.quality_router(catalogue.archive),
         *([] if standing is None else [standing_routes.router(standing)]),
+        *([] if importer is None else [imports.router(importer)]),
     ]  # fmt: skip
     for routes in native:
         app.include_router(routes, prefix=API, dependencies=[Depends(refuse_unknown)])

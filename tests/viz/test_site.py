@@ -15,7 +15,7 @@ import pytest
 from hypergrid.interpolation.variograms.models import MODELS
 from viz.site import PAGES, site
 
-TEXTS = ("text.js", "text_others.js")
+TEXTS = ("text.js", "text_import.js", "text_others.js")
 
 
 class Client:
@@ -85,7 +85,7 @@ def test_static_files_stay_in_their_folder(client: Client) -> None:
     assert client.get("/static/%2e%2e/site.py").status_code == 404
 
 
-def test_english_stands_in_two_files() -> None:
+def test_english_stands_in_files_of_its_own() -> None:
     told = re.compile(r"""["`>][A-Z][a-z]+ [a-z]+ [a-z]+""")
     for file in PAGES.glob("*.js"):
         code = "\n".join(

@@ -36,6 +36,7 @@ async function send(path, options = {}, read = (response) => response.json()) {
   }
   const body = await response.json().catch(() => ({}));
   const problem = new Problem(body.title ?? T.problems.failed, body.detail ?? T.problems.status(response.status), response.status);
+  problem.key = body.key ?? "";
   // A key that opens nothing is told where it was typed.
   if (response.status === 401 && path !== SESSION) tell(problem);
   throw problem;
@@ -71,6 +72,16 @@ const standing = (name, what = "") => `${PREFIX}/standing/${encodeURIComponent(n
 export const createStanding = (document) => post(`${PREFIX}/standing`, document);
 export const changeStanding = (name, what, document) => post(standing(name, `/${what}`), document);
 export const removeStanding = (name) => send(standing(name), { method: "DELETE" });
+
+const importAddress = (id, what = "") => `${PREFIX}/imports/${id}${what}`;
+export const deploymentAddress = (id) => importAddress(id, "/deployment");
+export const createImport = () => post(`${PREFIX}/imports`);
+export const changeImport = (id, what) => post(importAddress(id, `/${what}`));
+export const removeImport = (id) => send(importAddress(id), { method: "DELETE" });
+export const sendFile = (id, name, file) => send(importAddress(id, `/files/${encodeURIComponent(name)}`), { method: "PUT", headers: { "Content-Type": "application/octet-stream" }, body: file });
+export const removeFile = (id, name) => send(importAddress(id, `/files/${encodeURIComponent(name)}`), { method: "DELETE" });
+export const describeImport = (id, document) =>
+  send(deploymentAddress(id), { method: "PUT", headers: { "Content-Type": "application/json" }, body: JSON.stringify(document) }, (response) => response.text());
 
 /** Follow events; returns what ends that. Each handler takes the event's data; `lost` takes nothing. */
 export function listen(path, handlers) {

@@ -4,7 +4,8 @@ import * as api from "./api.js";
 import { button, choice, empty, field, h, number, part, problemBox } from "./dom.js";
 import * as engine from "./engine.js";
 import * as explore from "./explore.js";
-import { askForKey, may, whoAsks } from "./login.js";
+import * as importing from "./import.js";
+import { askForKey, may, mayImport, whoAsks } from "./login.js";
 import * as standing from "./standing.js";
 import * as stations from "./stations.js";
 import { T } from "./text.js";
@@ -12,9 +13,9 @@ import { choose, chosen, onTheme } from "./theme.js";
 
 /** Versions of the archive at most that can be chosen, the newest; a link may name others. */
 const MOST_VERSIONS = 200;
-const PAGES = { explore, stations, standing, engine };
+const PAGES = { explore, stations, standing, engine, import: importing };
 /** Scopes that a page needs beyond reading. */
-const NEEDS = { standing: "operate", engine: "operate" };
+const NEEDS = { standing: "operate", engine: "operate", import: "write" };
 const AGAIN_MS = 2000;
 const PAUSE_MS = 200;
 
@@ -53,6 +54,7 @@ const frame = {
   say: showProblem,
   /** Whether what needs a scope would be answered. */
   may,
+  mayImport,
   /** Do something that may fail, and tell the user if it does; return whether it worked. */
   async attempt(action) {
     try {
@@ -65,6 +67,14 @@ const frame = {
     }
   },
   reload: load,
+  /** Ask again what there is, once that has changed: the other pages begin again when they are shown. */
+  async renew() {
+    for (const name of Object.keys(opened).filter((other) => other !== shown)) {
+      opened[name].leave?.();
+      delete opened[name];
+    }
+    await load();
+  },
 };
 
 function showProblem(problem) {
@@ -146,7 +156,8 @@ async function show() {
     showProblem(null);
     opened[before]?.hide?.();
   }
-  if (!frame.known.variables.length) return;
+  part("no-data").hidden = name === "import";
+  if (!frame.known.variables.length && name !== "import") return;
   if (name in NEEDS && !may(NEEDS[name])) {
     delete opened[name];
     part(`page-${name}`).replaceChildren(empty(T.frame.notShown, T.frame.notShownAdvice(NEEDS[name])));
@@ -190,9 +201,10 @@ async function load() {
   }
   [frame.known.variables, frame.known.stations, frame.known.snapshots, frame.known.functions, frame.known.publication] = known;
   const { variables, stations: { features }, snapshots } = frame.known;
+  part("link-import").hidden = !mayImport();
   part("archive").textContent = variables.length ? T.frame.archive(number(features.length), number(variables.length), snapshots[0]?.time) : T.frame.emptyArchive;
   part("publication").replaceChildren(...attribution(frame.known.publication));
-  part("no-data").replaceChildren(...(variables.length ? [] : [empty(T.frame.noData, T.frame.noDataAdvice, h("pre", { tabindex: 0 }, T.frame.noDataCommand), button(T.frame.lookAgain, load))]));
+  part("no-data").replaceChildren(...(variables.length ? [] : [empty(T.frame.noData, T.frame.noDataAdvice, mayImport() ? h("p", {}, h("a", { href: hash("import") }, T.importing.offer)) : null, h("pre", { tabindex: 0 }, T.frame.noDataCommand), button(T.frame.lookAgain, load))]));
   await show();
   document.body.dataset.ready = "yes";
 }
@@ -205,7 +217,7 @@ function attribution({ institution, creator_name: creator, publisher_name: publi
 }
 
 function build() {
-  part("pages").append(...Object.keys(PAGES).map((name) => h("a", { id: `link-${name}`, href: hash(name) }, T.pages[name])));
+  part("pages").append(...Object.keys(PAGES).map((name) => h("a", { id: `link-${name}`, href: hash(name), hidden: name === "import" }, T.pages[name])));
   part("tools").append(h("div", { id: "session" }), field(T.frame.theme, choice("theme", Object.entries(T.frame.themes), choose, chosen())));
   part("main").append(h("div", { id: "no-data" }), ...Object.keys(PAGES).map((name) => h("section", { id: `page-${name}`, class: "page", "aria-label": T.pages[name], hidden: true })));
   const clock = h("span", { id: "clock" });

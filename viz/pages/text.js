@@ -1,5 +1,6 @@
 // All that the pages say, in English. Functions take values that are written already.
 
+import { IMPORTING } from "./text_import.js";
 import { OTHERS } from "./text_others.js";
 import { unitText } from "./units.js";
 
@@ -10,7 +11,7 @@ export const T = {
   copied: "Copied:",
   notCopied: "The browser does not let pages copy; press Ctrl+C to copy what is selected:",
 
-  pages: { explore: "Explore", stations: "Stations", standing: "Standing", engine: "Engine" },
+  pages: { explore: "Explore", stations: "Stations", standing: "Standing", engine: "Engine", import: "Import" },
   flags: { 1: "good", 2: "not evaluated", 3: "suspect", 4: "fail", 9: "missing" },
   formats: { netcdf: "NetCDF", csv: "CSV", png: "PNG", zarr: "Zarr (zip)", geotiff: "GeoTIFF", covjson: "CoverageJSON", parquet: "Parquet", query: "Query (JSON)" },
 
@@ -278,4 +279,5 @@ export const T = {
   },
 
   ...OTHERS,
+  importing: IMPORTING,
 };
