@@ -15,7 +15,7 @@ from hypergrid.archive.disk.lock import is_free
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.files import replace_atomically
 from hypergrid.core.importing import ImportState
-from hypergrid.core.times import format_timestamp
+from hypergrid.core.times import SECOND_NS, format_timestamp
 from hypergrid.core.tokens import token
 from ingest.deployment.deployment_file import FILE_NAME
 
@@ -51,6 +51,13 @@ def file_name(given: str) -> str:
     return name
 
 
+def _size_bytes(path: Path) -> int:
+    # Another request may have removed or renamed it since it was listed.
+    with suppress(FileNotFoundError):
+        return path.stat().st_size
+    return 0
+
+
 @dataclass(frozen=True)
 class ImportFolder:
     """Folder of one import; its state is in files, so that it outlives the server."""
@@ -68,6 +75,11 @@ class ImportFolder:
     @property
     def name(self) -> str:
         return self.path.name
+
+    @property
+    def created_ns(self) -> int:
+        """Instant at which the import was created [ns since 1970 UTC]."""
+        return int(self.read("import").get("created_ns", 0))
 
     @property
     def files_folder(self) -> Path:
@@ -107,7 +119,7 @@ class ImportFolder:
 
     def size_bytes(self) -> int:
         """Return the size of all files, those that are being received included [bytes]."""
-        return sum(path.stat().st_size for path in self.files_folder.iterdir())
+        return sum(_size_bytes(path) for path in self.files_folder.iterdir())
 
     def content_token(self) -> str:
         """Return a digest of names, sizes and times of the files and the deployment file."""
@@ -141,14 +153,13 @@ class ImportFolder:
 
     def to_json(self) -> dict[str, Any]:
         """Return the state for users."""
-        created, state = self.read("import"), self.state()
-        outcome, runs = self.read("outcome"), self.read("runs")
+        state, outcome, runs = self.state(), self.read("outcome"), self.read("runs")
         return {
             "id": self.name,
-            "owner": created.get("owner", ""),
-            "created": format_timestamp(created.get("created_ns", 0)),
+            "owner": self.read("import").get("owner", ""),
+            "created": format_timestamp(self.created_ns // SECOND_NS * SECOND_NS),
             "state": state,
-            "files": [{"name": path.name, "size_bytes": path.stat().st_size} for path in self.files()],
+            "files": [{"name": path.name, "size_bytes": _size_bytes(path)} for path in self.files()],
             "described": self.deployment.is_file(),
             "runs": len(runs.get("instants_ns", ())),
             "progress": self.read("progress") if state == "running" else {},

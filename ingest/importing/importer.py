@@ -2,13 +2,13 @@
 
 import os
 import shutil
+import signal
 import subprocess
-import sys
 import threading
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -81,7 +81,8 @@ class FolderImporter:
     def listing(self) -> list[dict[str, Any]]:
         """Return the states of all imports, newest first."""
         self._reap()
-        return sorted((folder.to_json() for folder in self._folders()), key=lambda one: one["created"], reverse=True)
+        folders = sorted(self._folders(), key=lambda folder: folder.created_ns, reverse=True)
+        return [folder.to_json() for folder in folders]
 
     def show(self, name: str) -> dict[str, Any]:
         """Return the state of an import: its files, progress, and the report of its last run."""
@@ -178,7 +179,7 @@ class FolderImporter:
                 with lock_for_child(folder.lock) as descriptor:
                     folder.forget("outcome")
                     folder.forget("progress")
-                    words = [sys.executable, *command(self._archive, name, "ingest", self.limits.seconds)]
+                    words = command(self._archive, name, "ingest", self.limits.seconds)
                     # In a session of its own, so that its whole group can be killed, and Ctrl-C is the server's.
                     child = subprocess.Popen(
                         words, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=(descriptor,)
@@ -241,13 +242,13 @@ class FolderImporter:
             child.poll()
 
     def _look(self, folder: ImportFolder) -> None:
-        words = [sys.executable, *command(self._archive, folder.name, "propose", self.limits.seconds)]
+        words = command(self._archive, folder.name, "propose", self.limits.seconds)
         with subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True) as child:
-            try:
+            # It gives up by itself, unless a library holds it.
+            with suppress(subprocess.TimeoutExpired):
                 child.wait(self.limits.seconds + _STOPPED_S)
-            finally:
-                if child.poll() is None:
-                    os.killpg(child.pid, 9)
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
 
 
 def _parse(text: str, folder: ImportFolder) -> Deployment:

@@ -3,6 +3,7 @@
 import argparse
 import logging
 import signal
+import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -32,15 +33,8 @@ class TookTooLong(HyperGridError, TimeoutError):
 
 
 def command(archive: Path, name: str, task: Task, seconds: int) -> list[str]:
-    """Return the arguments of Python that start this process."""
-    return [
-        "-m",
-        __name__ if __name__ != "__main__" else "ingest.importing.job",
-        str(archive),
-        name,
-        task,
-        str(seconds),
-    ]
+    """Return the command line of this process."""
+    return [sys.executable, "-m", "ingest.importing.job", str(archive), name, task, str(seconds)]
 
 
 @dataclass
