@@ -99,8 +99,7 @@ class FolderImporter:
                 f"an import may have {self.limits.files:,} files, the setting 'import_files'; pack them (.zip)"
             )
         try:
-            # Another upload under this name is being received.
-            stream = part.open("xb", buffering=0)
+            stream = part.open("xb")
         except FileExistsError as error:
             raise ImportBusy(f"{kept_name} is being received already; send it once") from error
         try:
