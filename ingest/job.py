@@ -34,7 +34,7 @@ from ingest.batch.plan import (
 )
 from ingest.batch.report import IngestReport, Stages, check_conservation
 from ingest.batch.staging import StagedChunk, stage
-from ingest.batch.write_staged import VALUES_AT_ONCE, StagedBatch, Totals, count_by_reason, store
+from ingest.batch.write_staged import VALUES_AT_ONCE, StagedBatch, Totals, count_by_reason, examples_by_reason, store
 from ingest.deployment.arrival_table import read_arrivals
 from ingest.deployment.deployment_file import Deployment, default_deployment, load
 from ingest.formats import FORMATS
@@ -468,6 +468,7 @@ def _report(
         quality=totals.quality,
         skipped=totals.skipped,
         revised=totals.revised,
+        reject_examples=examples_by_reason(rejects),
         far_off=tuple(far_stations),
         warnings=tuple(run.warnings),
     )

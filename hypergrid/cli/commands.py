@@ -8,6 +8,7 @@ import json
 import math
 import sys
 import time
+from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -44,7 +45,7 @@ from hypergrid.core.errors import (
 )
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.result_names import find_names, value_of
-from hypergrid.core.settings import Settings, read_settings
+from hypergrid.core.settings import Settings, import_limits, read_settings
 from hypergrid.core.times import SECOND_NS, format_instant
 from hypergrid.execution import split_notes
 from hypergrid.formats.cf_timeseries import Box, read_timeseries
@@ -530,6 +531,9 @@ def serve(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Write nothing, and run no standing queries; several may serve so.")
     ] = False,
+    imports: Annotated[
+        bool, typer.Option("--import", help="Let files be imported on the page, by callers that may write.")
+    ] = False,
     check: Annotated[bool, typer.Option("--check", help="Say what would be served, and whether it can be.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -541,9 +545,24 @@ def serve(
     port = given.port if port is None else port
     given = replace(
         given, host=host or given.host, port=port, root_path=root_path or given.root_path,
-        read_only=read_only or given.read_only,
+        read_only=read_only or given.read_only, imports=imports or given.imports,
     )  # fmt: skip
+    if given.imports and given.read_only:
+        raise InvalidQuery("a server that writes nothing takes no imports: leave --read-only or --import away")
+    if given.imports and not check:
+        _create_if_vacant(chosen)
     (partial(_check_serving, as_json=as_json) if check else _serve)(chosen, given, saved or SAVED_QUERIES)
+
+
+def _create_if_vacant(archive: Path) -> None:
+    """Create an archive without variables, to import into, in a folder that is missing or empty."""
+    from ingest.batch.archive_session import open_if_exists  # noqa: PLC0415 - only imports need ingest
+    from ingest.deployment.deployment_file import DEFAULT_SLICE_S  # noqa: PLC0415
+
+    if open_if_exists(archive) is None:
+        Archive.create(
+            archive, name=archive.resolve().name, slice_s=DEFAULT_SLICE_S, variables=(), now_ns=time.time_ns()
+        )
 
 
 def _check_serving(archive: Path, given: Settings, saved: Path, *, as_json: bool) -> None:
@@ -560,10 +579,16 @@ def _serve(archive: Path, given: Settings, saved: Path) -> None:
     from viz.site import load_figures, site  # noqa: PLC0415
 
     log_to_stderr()
-    serve_archive(
-        archive, given, pages=site(), saved=saved, load=load_figures,
-        on_ready=lambda address: show_message(f"serving {archive} at {address} (Ctrl-C ends)"),
-    )  # fmt: skip
+    with ExitStack() as stack:
+        importer = None
+        if given.imports:
+            from ingest.importing.importer import FolderImporter  # noqa: PLC0415 - only imports need ingest
+
+            importer = stack.enter_context(closing(FolderImporter(archive, import_limits(given))))
+        serve_archive(
+            archive, given, pages=site(), saved=saved, load=load_figures, importer=importer,
+            on_ready=lambda address: show_message(f"serving {archive} at {address} (Ctrl-C ends)"),
+        )  # fmt: skip
 
 
 @app.command()

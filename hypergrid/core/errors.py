@@ -79,6 +79,9 @@ class InvalidTime(HyperGridError, ValueError):
 class InvalidDeployment(HyperGridError, ValueError):
     """A deployment file that cannot be used; the message names the key."""
 
+    key: str = ""
+    """Path of the key, as in "feed[0].timezone"; empty if the error has none."""
+
 
 class InvalidLayer(HyperGridError, ValueError):
     """A raster or array that cannot be used as a layer, with the defect."""

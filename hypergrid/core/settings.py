@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from hypergrid.core.errors import InvalidDeployment
+from hypergrid.core.importing import ImportLimits
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,23 @@ class Settings:
     """Addresses that alerts may be mailed to, "name@host", or "@host" for all of a host; any if empty."""
     standing: int = 1000
     """Maximum number of standing queries."""
+    imports: bool = False
+    """Whether callers of scope "write" may import files on the page; the limits below hold for all of them together."""
+    import_file_bytes: int = 256 * 2**20
+    """Size of an uploaded file [bytes]."""
+    import_files: int = 1000
+    """Number of files of an import."""
+    import_bytes: int = 4 * 2**30
+    """Size of the uploaded files of all imports [bytes]."""
+    import_seconds: int = 3600
+    """Duration of a run of an import [s]."""
+
+
+def import_limits(settings: Settings) -> ImportLimits:
+    """Return the limits of imports."""
+    return ImportLimits(
+        settings.import_file_bytes, settings.import_files, settings.import_bytes, settings.import_seconds
+    )
 
 
 _BOUNDS: Final[Mapping[str, tuple[int, int | None]]] = {
@@ -100,6 +118,10 @@ _BOUNDS: Final[Mapping[str, tuple[int, int | None]]] = {
     "anonymous_bytes": (1, None),
     "anonymous_seconds": (1, None),
     "standing": (1, None),
+    "import_file_bytes": (1, None),
+    "import_files": (1, 100_000),
+    "import_bytes": (1, None),
+    "import_seconds": (1, 7 * 86400),
 }
 """Minimum and maximum of each numeric setting."""
 
@@ -117,7 +139,7 @@ _TEXTS: Final[Mapping[str, str]] = {
 _LISTS: Final = ("webhook_hosts", "mail_to", "names", "origins", "embed_origins", "trusted_proxies")
 """Settings that are lists of text; comma-separated in the environment."""
 
-_SWITCHES: Final = ("anonymous_read", "read_only")
+_SWITCHES: Final = ("anonymous_read", "read_only", "imports")
 """Boolean settings."""
 
 

@@ -54,6 +54,8 @@ from ingest.sources.folder import (
 DECLARED: Final = "the deployment file says so"
 FROM_FILE: Final = "the file tells"
 AS_FORMAT: Final = "as the format has it; UTC where it does not say: set timezone if clocks showed another"
+FIRST_ROWS: Final = 5
+"""Number of rows of a source that are shown."""
 NO_ZONE: Final = "nobody says: taken as UTC; set timezone if clocks showed another"
 
 
@@ -73,6 +75,17 @@ class ColumnSeen:
     """Numbers that probably stand for missing values, with their counts."""
     candidates: tuple[str, ...] = ()
     """Units one of which has to be chosen, because the values contradict the given one."""
+
+
+@dataclass(frozen=True)
+class FirstRow:
+    """A row as it is read, for people to compare with what they know."""
+
+    station: str
+    time_ns: int
+    """Time stamp [ns since 1970 UTC]."""
+    values: Mapping[str, float]
+    """Values by column [the column's unit]; NaN: reported without a value."""
 
 
 @dataclass
@@ -105,6 +118,8 @@ class SourceSummary:
     """Stations whose positions are in the files."""
     clock_back: ClockBack | None = None
     """Where the clocks of its stations went back an hour."""
+    first_rows: list[FirstRow] = field(default_factory=list)
+    """At most `FIRST_ROWS`."""
 
     def zone(self) -> tuple[str, str]:
         """Return the time zone of the stamps, and the reason for it."""
@@ -390,6 +405,7 @@ def _add(source: SourceSummary, parsed: Parsed, file: str, before: int) -> None:
         source.examples.setdefault(kind, f"{file}, line {before + row.line}: {row.reason}")
     if not len(parsed.code):
         return
+    source.first_rows += _first_rows(parsed, FIRST_ROWS - len(source.first_rows))
     first, last = int(parsed.time_ns.min()), int(parsed.time_ns.max())
     source.first_ns = first if source.first_ns is None else min(first, source.first_ns)
     source.last_ns = last if source.last_ns is None else max(last, source.last_ns)
@@ -413,3 +429,15 @@ def _add(source: SourceSummary, parsed: Parsed, file: str, before: int) -> None:
         source.ranges[name] = float(low), float(high)
         source.samples.setdefault(name, ValueSample()).add(finite)
     source.clock_back = merge_clock_backs(source.clock_back, find_clock_back(parsed, source.layout))
+
+
+def _first_rows(parsed: Parsed, count: int) -> list[FirstRow]:
+    """Return the first rows of a chunk; of a long table, each has one value."""
+    rows = []
+    for index in range(min(count, len(parsed.code))):
+        values = {name: float(column[index]) for name, column in parsed.values.items()}
+        if parsed.name_code is not None:
+            (value,) = values.values()
+            values = {parsed.names[parsed.name_code[index]]: value}
+        rows.append(FirstRow(parsed.stations[parsed.code[index]], int(parsed.time_ns[index]), values))
+    return rows

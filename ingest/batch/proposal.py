@@ -5,9 +5,9 @@ import glob
 import json
 import os
 import tomllib
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import reduce
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,7 @@ from ingest.batch.clock_back import merge_clock_backs, zone_like
 from ingest.batch.column_names import VARIABLES_BY_NAME, guess_column
 from ingest.batch.dry_run import ColumnSeen, DryRun, SourceSummary, declared_variable
 from ingest.batch.value_checks import ValueSample
-from ingest.deployment.deployment_file import DEFAULT_SLICE_S, PER_STATION, from_mapping
+from ingest.deployment.deployment_file import DEFAULT_SLICE_S, PER_STATION, UNKNOWN_UNIT, from_mapping
 from ingest.deployment.station_table import read_remarks, read_station_table
 from ingest.formats.base import GENERAL, TextForm
 from ingest.formats.file_metadata import NO_METADATA
@@ -30,8 +30,22 @@ _TEXT_KEYS: Final = (
 )
 
 
+@dataclass(frozen=True)
+class Proposal:
+    """A proposed deployment file."""
+
+    text: str
+    feeds: tuple[SourceSummary, ...]
+    """What each feed of the file reads, in order."""
+
+
 def propose_deployment(run: DryRun, path: Path | None = None) -> str:
-    """Return the text of a deployment file.
+    """Return the text of a deployment file to be edited; as `propose` without `with_open_units`."""
+    return propose(run, path).text
+
+
+def propose(run: DryRun, path: Path | None = None, *, with_open_units: bool = False) -> Proposal:
+    """Propose a deployment file.
 
     Columns are mapped to the variables inferred from their names and values. If a unit is unknown, it is omitted and a
     comment asks for it: without it, numbers are assumed to be in the variable's own unit. A column whose values
@@ -41,6 +55,8 @@ def propose_deployment(run: DryRun, path: Path | None = None) -> str:
     ----------
     path
         Where the file will lie, from where tables are named; by default in the folder of the run's first file.
+    with_open_units
+        Whether columns whose unit is a question are part of the file, without a unit, instead of comments.
 
     Raises
     ------
@@ -74,17 +90,23 @@ def propose_deployment(run: DryRun, path: Path | None = None) -> str:
     lines += _variables(run, [source for source, _ in feeds])
     lines += ["", *(f"# {conflict}" for conflict in conflicts)] if conflicts else []
     names: set[str] = set()
-    questions = [_question(source) for source, _ in feeds]
+    questions = ["" if with_open_units else _question(source) for source, _ in feeds]
     if questions and all(questions):
         raise InvalidDeployment(f"no column can be described before its unit is known: {'; '.join(questions)}")
     for (source, pattern), question in zip(feeds, questions, strict=True):
-        feed = _feed(source, pattern, names)
+        feed = _feed(source, pattern, names, with_open_units=with_open_units)
         lines += ["", *(f"# {line}" for line in [f"LEFT OUT. {question}", *feed[1:]])] if question else feed
     lines += _stations(sources, listed)
     text = "\n".join(lines) + "\n"
     # A file that cannot be parsed must not be written.
     from_mapping(tomllib.loads(text), path=folder / "deployment.toml" if folder is not None else None)
-    return text
+    return Proposal(text, tuple(source for (source, _), question in zip(feeds, questions, strict=True) if not question))
+
+
+def propose_feed(source: SourceSummary, pattern: str) -> str:
+    """Return the text of a feed, and of the variables that it declares, for a deployment file that has the rest."""
+    lines = _variables_of([source], lambda name: KNOWN_VARIABLES.get(name) or Variable(name))
+    return "\n".join([*lines, *_feed(source, pattern, set(), with_open_units=True)]) + "\n"
 
 
 def _across(source: SourceSummary, listed: set[str]) -> SourceSummary | None:
@@ -211,10 +233,14 @@ def _quoted(text: str) -> str:
 
 
 def _variables(run: DryRun, sources: Sequence[SourceSummary]) -> list[str]:
+    return _variables_of(sources, partial(declared_variable, run.deployment))
+
+
+def _variables_of(sources: Sequence[SourceSummary], declared: Callable[[str], Variable]) -> list[str]:
     variables: dict[str, Variable] = {}
     for source in sources:
         for seen in source.columns():
-            variable = declared_variable(run.deployment, seen.guess.variable.name)
+            variable = declared(seen.guess.variable.name)
             if variable.name not in KNOWN_VARIABLES:
                 variable = variable if variable.is_counter else seen.guess.variable
             if variable.name not in KNOWN_VARIABLES or counter_words(variable):
@@ -242,20 +268,24 @@ def _variable(variable: Variable) -> list[str]:
     return ["", hint, *(f"# {line}" for line in lines)]
 
 
-def _feed(source: SourceSummary, pattern: str, names: set[str]) -> list[str]:
+def proposed_zone(source: SourceSummary) -> tuple[str, str]:
+    """Return the zone to propose for the stamps, and the reason."""
+    zone, zone_origin = source.zone()
+    if source.clock_back is None:
+        return zone, zone_origin
+    like = zone_like(source.clock_back.at_ns)
+    if like:
+        return like, "its clocks go back where times are there twice; another zone may have the same hour"
+    return zone, source.clock_back.describe()
+
+
+def _feed(source: SourceSummary, pattern: str, names: set[str], *, with_open_units: bool) -> list[str]:
     name, count = source.feed.name, 2
     while name in names:
         name, count = f"{source.feed.name}_{count}", count + 1
     names.add(name)
-    zone, zone_origin = source.zone()
+    zone, zone_origin = proposed_zone(source)
     codes = source.missing_codes()
-    if source.clock_back is not None:
-        like = zone_like(source.clock_back.at_ns)
-        zone, zone_origin = (
-            (like, "its clocks go back where times are there twice; another zone may have the same hour")
-            if like
-            else (zone, source.clock_back.describe())
-        )
     lines = [
         "",
         f"# {source.why}",
@@ -274,7 +304,7 @@ def _feed(source: SourceSummary, pattern: str, names: set[str]) -> list[str]:
     if source.feed.format == "csv":
         lines += _text_keys(source)
     taken: dict[tuple[object, ...], int] = {}
-    columns = [_column(seen, taken) for seen in source.columns()]
+    columns = [_column(seen, taken, with_open_units=with_open_units) for seen in source.columns()]
     return [*lines, "[feed.columns]", *columns] if columns else lines
 
 
@@ -320,7 +350,12 @@ def _lag(low: float, high: float) -> str:
     return f"# readings arrived {low:g} to {high:g} s after their times{early}"
 
 
-def _column(seen: ColumnSeen, taken: dict[tuple[object, ...], int]) -> str:
+def column_unit(seen: ColumnSeen) -> str | None:
+    """Return the unit of a column, None if it is not known."""
+    return seen.guess.unit or (seen.column.unit if seen.column.unit != UNKNOWN_UNIT and not seen.candidates else None)
+
+
+def _column(seen: ColumnSeen, taken: dict[tuple[object, ...], int], *, with_open_units: bool) -> str:
     guess, column = seen.guess, seen.column
     statistic = guess.statistic or column.statistic
     height = guess.height_m if guess.height_m is not None else column.height_m
@@ -328,7 +363,7 @@ def _column(seen: ColumnSeen, taken: dict[tuple[object, ...], int]) -> str:
     replicate = max(guess.replicate, taken.get(kind, 0) + 1)
     taken[kind] = replicate
     parts = [f"variable = {_quoted(guess.variable.name)}"]
-    unit = guess.unit or (column.unit if column.unit != "unknown" and not seen.candidates else None)
+    unit = column_unit(seen)
     if unit and guess.variable.unit not in ("unknown", "1", ""):
         parts.append(f"unit = {_quoted(unit)}")
     if statistic != "sample":
@@ -343,7 +378,8 @@ def _column(seen: ColumnSeen, taken: dict[tuple[object, ...], int]) -> str:
     extent = f"; values {seen.low:g} to {seen.high:g}" if seen.low == seen.low else ""
     why = " ".join((seen.why + asked + extent).split())
     # Without the answer, the column is left out, rather than read in a wrong unit.
-    question = f"# WHICH UNIT, {' or '.join(seen.candidates)}? " if seen.candidates else ""
+    is_question = seen.candidates and not with_open_units
+    question = f"# WHICH UNIT, {' or '.join(seen.candidates)}? " if is_question else ""
     return f"{question}{_quoted(seen.name)} = {{{', '.join(parts)}}}   # {why}"
 
 

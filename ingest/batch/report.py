@@ -1,6 +1,6 @@
 """Report of an ingest run."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -56,6 +56,8 @@ class IngestReport:
     """Number of stations that no neighbour test could evaluate, by variable and reason."""
     revised: int = 0
     """Stored readings whose flag changed."""
+    reject_examples: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    """The first rejects of each kind, with file, line, column, text and reason."""
     far_off: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 

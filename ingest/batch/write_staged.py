@@ -4,11 +4,11 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -305,3 +305,13 @@ def _runs(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 def count_by_reason(rejects: Iterable[Reject]) -> dict[str, int]:
     """Return the number of rejects by kind of reason, the most frequent first."""
     return dict(Counter(reject.reason.partition(":")[0] for reject in rejects).most_common())
+
+
+def examples_by_reason(rejects: Iterable[Reject], most_examples: int = 3) -> dict[str, list[dict[str, Any]]]:
+    """Return the first rejects of each kind of reason, as documents."""
+    examples: dict[str, list[dict[str, Any]]] = {}
+    for reject in rejects:
+        listed = examples.setdefault(reject.reason.partition(":")[0], [])
+        if len(listed) < most_examples:
+            listed.append(asdict(reject))
+    return examples

@@ -30,7 +30,9 @@ class TomlTable:
     def refuse(self, key: str, what: str, *, cause: Exception | None = None) -> NoReturn:
         """Raise `InvalidDeployment` with the path of the key."""
         path = ".".join(part for part in (self.path, key) if part)
-        raise InvalidDeployment(f"{self.file}: {path} {what}") from cause
+        error = InvalidDeployment(f"{self.file}: {path} {what}")
+        error.key = path
+        raise error from cause
 
     def has(self, key: str) -> bool:
         """Return whether the key is given, and mark it as read."""

@@ -46,6 +46,8 @@ class RemapReport:
     """Other readings whose flag changed."""
     rejects: Mapping[str, int] = field(default_factory=dict)
     """Rows that the current description cannot read, by kind of reason."""
+    reject_examples: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    """The first of them of each kind."""
     superseded: int = 0
     """Readings that were replaced and are retained."""
     empty_series: tuple[str, ...] = ()

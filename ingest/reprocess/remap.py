@@ -12,7 +12,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -25,7 +25,7 @@ from hypergrid.core.times import floor_to_microsecond
 from ingest.batch.archive_session import STAGING, locked_archive
 from ingest.batch.plan import columns_of, is_placed, list_names, make_plan, with_file_metadata
 from ingest.batch.report import Stages
-from ingest.batch.write_staged import StagedBatch, count_by_reason
+from ingest.batch.write_staged import StagedBatch, count_by_reason, examples_by_reason
 from ingest.deployment.arrival_table import Arrivals, read_arrivals
 from ingest.deployment.deployment_file import FILE_NAME, Deployment, Feed, default_deployment, load
 from ingest.formats import FORMATS
@@ -44,6 +44,7 @@ def remap(
     deployment: Path | None = None,
     now_ns: int,
     engine: Engine = "inprocess",
+    ingested_ns: Collection[int] | None = None,
     progress: Callable[[str, float], None] | None = None,
     on_warning: Callable[[str], None] = lambda _text: None,
 ) -> RemapReport:
@@ -57,6 +58,8 @@ def remap(
         Current time [ns since 1970 UTC]; in whole microseconds the arrival of all changes.
     engine
         Where to parse, as in `ingest.job.ingest`.
+    ingested_ns
+        Read only the files of the runs of these instants [ns since 1970 UTC]; None: all.
     on_warning
         Called with each warning as it occurs.
 
@@ -83,7 +86,7 @@ def remap(
     with locked_archive(archive.path, described, now_ns=now_ns, on_wait=lambda: warn(WAITING)) as opened:
         scratch = Path(tempfile.mkdtemp(prefix="remap-", dir=archive.path / STAGING))
         try:
-            run = _RemapRun(opened, opened.files(), scratch, stages, warn, warn, engine=engine)
+            run = _RemapRun(opened, _files_of(opened, ingested_ns), scratch, stages, warn, warn, engine=engine)
             report = run.run(described, kept, now_ns)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -199,6 +202,15 @@ def descriptions_by_mapping(archive: Archive, kept: Mapping[str, Deployment]) ->
     return {**by_feed_token, **by_mapping}
 
 
+def _files_of(archive: Archive, ingested_ns: Collection[int] | None) -> Sequence[FileEntry]:
+    """Return the ledger of the contents that runs of these instants read, with their later entries."""
+    entries = archive.files()
+    if ingested_ns is None:
+        return entries
+    read = {entry.sha256 for entry in entries if entry.ingested_ns in ingested_ns}
+    return [entry for entry in entries if entry.sha256 in read]
+
+
 def _latest(archive: Archive, kept: Mapping[str, Deployment]) -> Deployment:
     if not kept:
         raise NotFound(
@@ -244,7 +256,7 @@ class _RemapRun:
             ReadingDiff(self.archive, described, new, old, report, now_ns).commit(entries, on_progress)
         self._warn_of_moved(described)
         rejects = new.stock.rejects()
-        report.rejects = count_by_reason(rejects)
+        report.rejects, report.reject_examples = count_by_reason(rejects), examples_by_reason(rejects)
         if rejects:
             self.warn(f"{len(rejects)} rows or files cannot be read as described now, see hypergrid rejects")
         if report.kept:

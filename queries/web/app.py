@@ -12,6 +12,7 @@ from fastapi import Depends, FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.middleware.cors import CORSMiddleware
 
+from hypergrid.core.importing import Importer
 from queries.boards.repository import BoardStore
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
@@ -34,6 +35,7 @@ from queries.web.routes import (
     engine,
     ground,
     health,
+    imports,
     jobs,
     links,
     login,
@@ -62,6 +64,7 @@ def create_app(
     access: Access | None = None,
     audit: Audit | None = None,
     monitoring: Monitoring | None = None,
+    importer: Importer | None = None,
 ) -> FastAPI:
     """Create the application for one archive.
 
@@ -81,6 +84,8 @@ def create_app(
         Log of changes.
     monitoring
         What is monitored besides; None: nothing.
+    importer
+        Imports files that callers send; None: none are taken.
 
     Raises
     ------
@@ -127,13 +132,14 @@ def create_app(
     problems.install(app)
     collections, news = Collections(catalogue), ArchiveNews(newest)
     native = [
-        login.router(known), about.router(catalogue, collections), ground.router(catalogue.archive),
-        readings.router(catalogue.archive, newest, news),
+        login.router(known, takes_imports=importer is not None), about.router(catalogue, collections),
+        ground.router(catalogue.archive), readings.router(catalogue.archive, newest, news),
         variograms.router(runner), validation.router(runner), jobs.router(runner, OrphanJobCanceller(runner)),
         results.router(runner),
         engine.router(runner, catalogue.archive, newest), engine.quality_router(catalogue.archive),
         *([] if standing is None else [standing_routes.router(standing)]),
         *([] if boards is None else [boards_routes.router(boards)]),
+        *([] if importer is None else [imports.router(importer)]),
     ]  # fmt: skip
     for routes in native:
         app.include_router(routes, prefix=API, dependencies=[Depends(refuse_unknown)])

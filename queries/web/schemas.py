@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import MISSING, asdict, fields
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 from fastapi import FastAPI
@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from hypergrid.core.encoded_arrays import encode
 from hypergrid.core.errors import NotFound
 from hypergrid.core.flags import MEANINGS
+from hypergrid.core.importing import ImportState
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.publication import Publication
 from hypergrid.core.result_names import by_role
@@ -400,6 +401,16 @@ COMPONENTS: Final[dict[str, Schema]] = {
         ["id", "time", "changed", "newest", "ends"],
     ),  # fmt: skip
     "Standing": {"type": "object", "required": ["name", "query", "class", "paused", "muted_until", "standing"]},
+    "Import": {
+        "type": "object",
+        "required": ["id", "owner", "created", "state", "files", "described", "runs", "report", "error"],
+        "properties": {"state": {"enum": list(get_args(ImportState))}},
+    },
+    "ImportProposal": {
+        "type": "object",
+        "required": ["document", "feeds", "stations", "variables", "units", "unreadable", "questions", "ignored"],
+    },
+    "Deployment": {"type": "object", "required": ["network", "feed"]},
     "Alert": {"type": "object", "required": ["id", "number", "query", "happening", "at", "muted", "text"]},
 }  # fmt: skip
 

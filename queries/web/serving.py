@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from hypergrid.archive.disk.row_checksums import DamagedState, find_damage
 from hypergrid.core.blas import count_cores
 from hypergrid.core.errors import HyperGridError
+from hypergrid.core.importing import Importer
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.settings import Settings
 from hypergrid.execution.planning.costs import operations_a_second, touching_s_a_byte
@@ -54,6 +55,7 @@ def serve_archive(
     pages: ASGIApp,
     saved: Path | None = None,
     load: Callable[[], None] = lambda: None,
+    importer: Importer | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve an archive's API and pages and run its standing queries, until Ctrl-C (or SIGTERM).
@@ -70,6 +72,8 @@ def serve_archive(
         Folder of saved queries.
     load
         Loads what the pages need, while the server answers already.
+    importer
+        Imports files that callers send; None: none are taken.
     on_ready
         Called with the address of the page once it can be opened.
 
@@ -83,7 +87,7 @@ def serve_archive(
     share_heaps()
     # Measuring the machine's speed, for the first kriging plan, takes half a second, and is cached for ten minutes.
     warm_up = WarmUp(_load_kernels, operations_a_second, touching_s_a_byte, load, exclude_permanent_objects)
-    with application(archive, settings, saved=saved, is_warm=warm_up.is_over) as web:
+    with application(archive, settings, saved=saved, is_warm=warm_up.is_over, importer=importer) as web:
         web.mount("/", pages)
         with return_freed_memory():
             serve(web, settings.host, settings.port, on_ready=partial(warm_up.start, on_ready))
@@ -133,7 +137,12 @@ class WarmUp:
 
 @contextmanager
 def application(
-    archive: Path, settings: Settings, *, saved: Path | None = None, is_warm: Callable[[], bool] = lambda: True
+    archive: Path,
+    settings: Settings,
+    *,
+    saved: Path | None = None,
+    is_warm: Callable[[], bool] = lambda: True,
+    importer: Importer | None = None,
 ) -> Iterator[FastAPI]:
     """Run an archive's standing queries and yield its web API; arguments as in `serve_archive`."""
     opened = open_archive(archive)
@@ -164,7 +173,7 @@ def application(
         yield create_app(
             Runner(opened, limits, journal=journal), Catalogue(opened, saved=saved), standing=standing, boards=boards,
             access=access, audit=None if settings.read_only else audit_of(opened.path, settings),
-            monitoring=Monitoring(folders, damage, is_warm, listeners),
+            monitoring=Monitoring(folders, damage, is_warm, listeners), importer=importer,
         )  # fmt: skip
 
 

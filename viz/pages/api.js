@@ -36,6 +36,7 @@ async function send(path, options = {}, read = (response) => response.json()) {
   }
   const body = await response.json().catch(() => ({}));
   const problem = new Problem(body.title ?? T.problems.failed, body.detail ?? T.problems.status(response.status), response.status);
+  problem.key = body.key ?? "";
   // A key that opens nothing is told where it was typed.
   if (response.status === 401 && path !== SESSION) tell(problem);
   throw problem;
@@ -85,6 +86,15 @@ export const createLink = (document) => post(`${PREFIX}/links`, document);
 export const lookAtLink = (name) => look(`links/${encodeURIComponent(name)}`);
 /** The newest snapshot, what changed since another one, and where the readings of each variable end. */
 export const lookForNews = (since) => look(`snapshots/newest${since ? `?${new URLSearchParams({ since })}` : ""}`);
+const importAddress = (id, what = "") => `${PREFIX}/imports/${id}${what}`;
+export const deploymentAddress = (id) => importAddress(id, "/deployment");
+export const createImport = () => post(`${PREFIX}/imports`);
+export const changeImport = (id, what) => post(importAddress(id, `/${what}`));
+export const removeImport = (id) => send(importAddress(id), { method: "DELETE" });
+export const sendFile = (id, name, file) => send(importAddress(id, `/files/${encodeURIComponent(name)}`), { method: "PUT", headers: { "Content-Type": "application/octet-stream" }, body: file });
+export const removeFile = (id, name) => send(importAddress(id, `/files/${encodeURIComponent(name)}`), { method: "DELETE" });
+export const describeImport = (id, document) =>
+  send(deploymentAddress(id), { method: "PUT", headers: { "Content-Type": "application/json" }, body: JSON.stringify(document) }, (response) => response.text());
 
 /** Follow events; returns what ends that. Each handler takes the event's data; `lost` takes nothing. */
 export function listen(path, handlers) {

@@ -12,6 +12,9 @@ let told = { scope: "admin", access_control: false };
 /** Whether what needs a scope would be answered. */
 export const may = (scope) => SCOPES.indexOf(told.scope) >= SCOPES.indexOf(scope);
 
+/** Whether the server takes imports of files from whoever asks. */
+export const mayImport = () => told.imports === true && may("write");
+
 /** Ask who asks, and say it in the head of the page; return whether anything may be read. */
 export async function whoAsks(actions) {
   told = await api.look("session");

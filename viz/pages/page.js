@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { button, choice, empty, field, h, number, part, problemBox } from "./dom.js";
-import { askForKey, may, whoAsks } from "./login.js";
+import { askForKey, may, mayImport, whoAsks } from "./login.js";
 import { T } from "./text.js";
 import { choose, chosen, onTheme } from "./theme.js";
 
@@ -16,13 +16,14 @@ const PAGES = {
   stations: () => import("./stations.js"),
   standing: () => import("./standing.js"),
   engine: () => import("./engine.js"),
+  import: () => import("./import.js"),
 };
 /** Short links lead to other addresses. */
 const LINK = "link";
 /** Whether this is a picture or a board in a frame of another page: without header and controls. */
 const isEmbedded = new URLSearchParams(location.search).get("embed") === "1";
 /** Scopes that a page needs beyond reading. */
-const NEEDS = { standing: "operate", engine: "operate" };
+const NEEDS = { standing: "operate", engine: "operate", import: "write" };
 const AGAIN_MS = 2000;
 const PAUSE_MS = 200;
 
@@ -65,6 +66,7 @@ const frame = {
   say: showProblem,
   /** Whether what needs a scope would be answered. */
   may,
+  mayImport,
   /** Do something that may fail, and tell the user if it does; return whether it worked. */
   async attempt(action) {
     try {
@@ -80,6 +82,14 @@ const frame = {
   /** The saved queries, for a page that does not wait for them. */
   saved: () => saved,
   isEmbedded,
+  /** Ask again what there is, once that has changed: the other pages begin again when they are shown. */
+  async renew() {
+    for (const name of Object.keys(opened).filter((other) => other !== shown)) {
+      opened[name].leave?.();
+      delete opened[name];
+    }
+    await load();
+  },
 };
 
 function showProblem(problem) {
@@ -165,7 +175,8 @@ async function show() {
     showProblem(null);
     opened[before]?.hide?.();
   }
-  if (!frame.known.variables.length) return;
+  part("no-data").hidden = name === "import";
+  if (!frame.known.variables.length && name !== "import") return;
   if (name in NEEDS && !may(NEEDS[name])) {
     delete opened[name];
     part(`page-${name}`).replaceChildren(empty(T.frame.notShown, T.frame.notShownAdvice(NEEDS[name])));
@@ -220,9 +231,10 @@ async function load() {
   }
   [frame.known.variables, frame.known.stations, frame.known.snapshots, frame.known.functions, frame.known.publication] = known;
   const { variables, stations: { features }, snapshots } = frame.known;
+  part("link-import").hidden = !mayImport();
   part("archive").textContent = variables.length ? T.frame.archive(number(features.length), number(variables.length), snapshots[0]?.time) : T.frame.emptyArchive;
   part("publication").replaceChildren(...attribution(frame.known.publication));
-  part("no-data").replaceChildren(...(variables.length ? [] : [empty(T.frame.noData, T.frame.noDataAdvice, h("pre", { tabindex: 0 }, T.frame.noDataCommand), button(T.frame.lookAgain, load))]));
+  part("no-data").replaceChildren(...(variables.length ? [] : [empty(T.frame.noData, T.frame.noDataAdvice, mayImport() ? h("p", {}, h("a", { href: hash("import") }, T.importing.offer)) : null, h("pre", { tabindex: 0 }, T.frame.noDataCommand), button(T.frame.lookAgain, load))]));
   await show();
   document.body.dataset.ready = "yes";
 }
@@ -236,7 +248,7 @@ function attribution({ institution, creator_name: creator, publisher_name: publi
 
 function build() {
   if (isEmbedded) document.documentElement.dataset.embed = "";
-  part("pages").append(...Object.keys(PAGES).map((name) => h("a", { id: `link-${name}`, href: hash(name) }, T.pages[name])));
+  part("pages").append(...Object.keys(PAGES).map((name) => h("a", { id: `link-${name}`, href: hash(name), hidden: name === "import" }, T.pages[name])));
   part("tools").append(h("div", { id: "session" }), field(T.frame.theme, choice("theme", Object.entries(T.frame.themes), choose, chosen())));
   part("main").append(h("div", { id: "no-data" }), ...Object.keys(PAGES).map((name) => h("section", { id: `page-${name}`, class: "page", "aria-label": T.pages[name], hidden: true })));
   const clock = h("span", { id: "clock" });

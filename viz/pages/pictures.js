@@ -172,9 +172,16 @@ export async function expectRegion(place, stations, title) {
   if (bounds) await Figure.fetch(place, "region", regionAsked(title, bounds));
 }
 
-/** The stations, where dragging chooses a region. */
-export async function openRegion(place, stations, { health, title, onBox, onTap }) {
-  const bounds = around(stations);
+/** Bounds with as much around them as they have across, where other places can be chosen. */
+const widened = ({ west, east, south, north }) => {
+  const more = Math.max(east - west, north - south, 0.02);
+  return { west: west - more, east: east + more, south: Math.max(south - more, -90), north: Math.min(north + more, 90) };
+};
+
+/** The stations, where dragging chooses a region; `onPoint` takes any place that is clicked, for which `wide` leaves room. */
+export async function openRegion(place, stations, { health, title, onBox, onTap, onPoint, wide = false }) {
+  const close = around(stations);
+  const bounds = wide && close ? widened(close) : close;
   if (!bounds) {
     clear(place);
     return null;
@@ -189,6 +196,7 @@ export async function openRegion(place, stations, { health, title, onBox, onTap 
       onBox?.({ west: Math.min(x0, x1), east: Math.max(x0, x1), south: Math.min(y0, y1), north: Math.max(y0, y1) });
     },
     tap: ({ x, y }) => {
+      onPoint?.({ lon: x, lat: y });
       if (!onTap) return;
       const away = columns.lon.map((lon, at) => Math.hypot((lon - x) * Math.cos((y * Math.PI) / 180), columns.lat[at] - y));
       const nearest = away.indexOf(Math.min(...away));

@@ -2,6 +2,7 @@
 
 import { EXPLORE } from "./text_explore.js";
 import { BOARDS } from "./text_boards.js";
+import { IMPORTING } from "./text_import.js";
 import { OTHERS } from "./text_others.js";
 import { OVERVIEW } from "./text_overview.js";
 import { unitText } from "./units.js";
@@ -13,7 +14,7 @@ export const T = {
   copied: "Copied:",
   notCopied: "The browser does not let pages copy; press Ctrl+C to copy what is selected:",
 
-  pages: { overview: "Overview", explore: "Explore", boards: "Boards", stations: "Stations", standing: "Standing", engine: "Engine" },
+  pages: { overview: "Overview", explore: "Explore", boards: "Boards", stations: "Stations", standing: "Standing", engine: "Engine", import: "Import" },
   flags: { 1: "good", 2: "not evaluated", 3: "suspect", 4: "fail", 9: "missing" },
   formats: { netcdf: "NetCDF", csv: "CSV", png: "PNG", zarr: "Zarr (zip)", geotiff: "GeoTIFF", covjson: "CoverageJSON", parquet: "Parquet", query: "Query (JSON)" },
 
@@ -280,4 +281,5 @@ export const T = {
   ...OTHERS,
   overview: OVERVIEW,
   ...BOARDS,
+  importing: IMPORTING,
 };

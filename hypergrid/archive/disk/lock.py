@@ -81,6 +81,32 @@ def try_lock(path: Path, holder: str) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def lock_for_child(path: Path) -> Iterator[int]:
+    """Hold the lock of a file for a process started in the context; yield the descriptor to pass to it.
+
+    The child inherits the lock with the descriptor, and holds it until it ends in whatever way.
+
+    Raises
+    ------
+    ArchiveConflict
+        The lock is held.
+    HyperGridError
+        This system has no `flock`.
+    """
+    if sys.platform == "win32":
+        raise HyperGridError(f"holding {path} needs flock, which this system lacks; use Linux or macOS")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ArchiveConflict(f"another process holds {path}") from error
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def is_free(path: Path) -> bool:
     """Return whether the lock of a file is free, without keeping it."""
     if sys.platform == "win32" or not path.exists():

@@ -87,6 +87,17 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("DELETE", f"{API}/boards/*", "write"),
     ("POST", f"{API}/links", "write"),
     ("DELETE", f"{API}/links/*", "write"),
+    ("GET", f"{API}/imports", "write"),
+    ("POST", f"{API}/imports", "write"),
+    ("GET", f"{API}/imports/*", "write"),
+    ("DELETE", f"{API}/imports/*", "write"),
+    ("GET", f"{API}/imports/*/proposal", "write"),
+    ("GET", f"{API}/imports/*/deployment", "write"),
+    ("PUT", f"{API}/imports/*/deployment", "write"),
+    ("PUT", f"{API}/imports/*/files/*", "write"),
+    ("DELETE", f"{API}/imports/*/files/*", "write"),
+    ("POST", f"{API}/imports/*/run", "write"),
+    ("POST", f"{API}/imports/*/stop", "write"),
 )
 """Method, path and need; "*" matches a path segment or a part of it, "**" any number of them.
 
@@ -96,6 +107,8 @@ The first matching row counts.
 # Equal for all callers, and a page loads some thirty of them together.
 FILES: Final = ("/", "/static/**", "/bokeh/**")
 """Routes of static files, exempt from rates and open-request limits."""
+UPLOADS: Final = (f"{API}/imports/*/files/*",)
+"""Routes whose bodies are files, written to disk as they arrive: they have limits of their own."""
 # Event streams must not block the monitoring.
 PROBES: Final = ("/health", "/health/live", "/health/ready", "/metrics")
 """Routes for monitoring, with limits of their own."""

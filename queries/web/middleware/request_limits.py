@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from hypergrid.cli.console import escape_invisible
 from hypergrid.core.times import format_instant
 from queries.web.auth.access import Rules
-from queries.web.auth.scopes import PROBES, find_rule
+from queries.web.auth.scopes import PROBES, UPLOADS, find_rule
 from queries.web.middleware.authentication import route_path
 from queries.web.responses.bodies import MOST_BYTES
 from queries.web.responses.problems import (
@@ -139,7 +139,12 @@ class RequestLimitsMiddleware:
                 message = "as many requests or connections are open as may be; ask again soon"
                 await response_of(problem_of(Busy(message), posted=False))(scope, receive, sending)
                 return
-            await self._app(scope, _limit_receive(scope, receive, self._body_s, lambda: status != 0), sending)
+            limited = (
+                _limit_pauses(receive, self._body_s)
+                if route in UPLOADS
+                else _limit_receive(scope, receive, self._body_s, lambda: status != 0)
+            )
+            await self._app(scope, limited, sending)
         finally:
             self._open[probe] -= 1
             REQUEST_ID.reset(token)
@@ -233,6 +238,25 @@ def _limit_receive(scope: Scope, receive: Receive, body_s: float, has_answer: Ca
             got, complete = got + len(message.get("body", b"")), not message.get("more_body", False)
         if got > MOST_BYTES:
             raise BodyTooLarge(_too_large_message())
+        return message
+
+    return receiving
+
+
+def _limit_pauses(receive: Receive, pause_s: float) -> Receive:
+    """Wrap `receive` with a limit on the time between two parts of a body, whose size its route limits."""
+    complete = False
+
+    async def receiving() -> Message:
+        nonlocal complete
+        if complete:
+            return await receive()
+        try:
+            async with asyncio.timeout(pause_s):
+                message = await receive()
+        except TimeoutError:
+            raise SlowRequest(f"nothing of the file came for {pause_s:g} s; send it again") from None
+        complete = message["type"] != "http.request" or not message.get("more_body", False)
         return message
 
     return receiving

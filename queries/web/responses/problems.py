@@ -20,8 +20,10 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from hypergrid.core.errors import (
+    ArchiveConflict,
     Cancelled,
     HyperGridError,
+    InvalidDeployment,
     InvalidQuery,
     InvalidTime,
     InvalidUnit,
@@ -30,6 +32,7 @@ from hypergrid.core.errors import (
     StoreUnavailable,
     TooLarge,
 )
+from hypergrid.core.importing import ImportBusy, ImportTooLarge, ImportUnreadable
 from queries.boards.repository import BoardConflict
 from queries.jobs.admission import TooManyQueries
 from queries.jobs.records import NotReady, QueueFull, ResultGone
@@ -115,6 +118,11 @@ _ROWS: Final[tuple[tuple[type[Exception], int, int, str], ...]] = (
     (InvalidBody, 400, 400, "The request cannot be read"),
     (Conflict, 409, 409, "It is there already"),
     (BoardConflict, 409, 409, "It was changed meanwhile, or is there already"),
+    (ImportBusy, 409, 409, "An import is running"),
+    (ImportTooLarge, 413, 413, "The import is larger than is allowed"),
+    (ImportUnreadable, 422, 422, "The files cannot be looked at"),
+    (InvalidDeployment, 422, 422, "The description cannot be used"),
+    (ArchiveConflict, 409, 409, "It does not fit the archive"),
     (NotFound, 404, 422, "It does not exist"),
     (InvalidQuery, 400, 422, "The query cannot be answered"),
     (InvalidUnit, 400, 422, "A unit cannot be used"),
@@ -191,6 +199,8 @@ def _describe_error(error: Exception, *, posted: bool) -> dict[str, Any]:
             body = _body(in_query if posted else in_address, title, detail, _slug(type(error).__name__))
             if isinstance(error, TooLarge):
                 body |= {"projected": error.projected, "allowed": error.allowed}
+            if isinstance(error, InvalidDeployment):
+                body |= {"key": error.key}
             if isinstance(error, MethodNotAllowed):
                 body |= {"allow": list(error.methods)}
             if isinstance(error, RangeNotSatisfiable):

@@ -14,14 +14,14 @@ from queries.web.responses.bodies import read_document
 from queries.web.schemas import body_of
 
 
-def router(access: Access) -> APIRouter:
-    """Create the routes of this module."""
+def router(access: Access, *, takes_imports: bool = False) -> APIRouter:
+    """Create the routes of this module; `takes_imports` tells pages whether to offer imports."""
     routes = APIRouter(tags=["access"])
 
     @routes.get("/session")
     def who(request: Request) -> dict[str, Any]:
         """Say who asks, and what they may: a scope, or null."""
-        return _caller_body(request.state.caller, access)
+        return _caller_body(request.state.caller, access) | {"imports": takes_imports}
 
     @routes.post("/session", openapi_extra=body_of("Login"))
     async def log_in(request: Request, response: Response) -> dict[str, Any]:
@@ -35,7 +35,10 @@ def router(access: Access) -> APIRouter:
             COOKIE, value, max_age=(ends_ns - access.clock()) // SECOND_NS, path=_path(request), httponly=True,
             secure=request.state.scheme == "https", samesite="strict",
         )  # fmt: skip
-        return _caller_body(caller, access) | {"ends": format_timestamp(ends_ns // SECOND_NS * SECOND_NS)}
+        return _caller_body(caller, access) | {
+            "imports": takes_imports,
+            "ends": format_timestamp(ends_ns // SECOND_NS * SECOND_NS),
+        }
 
     @routes.delete("/session", status_code=204)
     def log_out(

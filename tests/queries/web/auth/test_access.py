@@ -17,7 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 import hypergrid as hg
 from hypergrid.core.errors import CannotListen, InvalidQuery
-from hypergrid.core.settings import Settings
+from hypergrid.core.settings import Settings, import_limits
+from ingest.importing.importer import FolderImporter
 from queries.boards.repository import BoardStore
 from queries.jobs.admission import current_asker
 from queries.jobs.runner import Runner
@@ -52,8 +53,10 @@ def make(
 
     def build(rules: Rules | None = None, **more: Any) -> TestClient:  # noqa: ANN401
         access = Access(store, clock, rules or Rules(keyed=CallerLimits()))
-        runner = make_runner(archive)
-        app = create_app(runner, Catalogue(archive), standing=standing, boards=boards, access=access, **more)
+        runner, importer = make_runner(archive), FolderImporter(archive.path, import_limits(Settings()))
+        app = create_app(
+            runner, Catalogue(archive), standing=standing, boards=boards, access=access, importer=importer, **more
+        )
         return TestClient(app, base_url="http://127.0.0.1", follow_redirects=False)
 
     yield build
@@ -250,7 +253,7 @@ def test_a_browser_logs_in_and_out(make: Make, texts: dict[str, str]) -> None:
     client = make()
     answer = log_in(client, texts["write"])
     assert answer.json() | {"ends": ""} == {
-        "name": "write", "scope": "write", "by": "session", "access_control": True, "ends": "",
+        "name": "write", "scope": "write", "by": "session", "access_control": True, "imports": True, "ends": "",
     }  # fmt: skip
     cookie = answer.headers["set-cookie"]
     assert {"HttpOnly", "SameSite=strict", "Path=/", "Max-Age=43200"} <= set(cookie.split("; "))
