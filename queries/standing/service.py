@@ -325,6 +325,7 @@ def entry_json(entry: StandingEntry, now_ns: int, remarks: Mapping[int, Sequence
         "paused": entry.paused,
         "muted_until": format_timestamp(entry.muted_until_ns or 0) if entry.is_muted(now_ns) else None,
         "snapshot": progress.snapshot,
+        "judged": None if progress.judged_ns is None else format_timestamp(progress.judged_ns),
         "standing": [
             {
                 **asdict(episode),

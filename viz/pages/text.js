@@ -1,6 +1,7 @@
 // All that the pages say, in English. Functions take values that are written already.
 
 import { OTHERS } from "./text_others.js";
+import { WATCH } from "./text_watch.js";
 import { unitText } from "./units.js";
 
 export const T = {
@@ -278,4 +279,5 @@ export const T = {
   },
 
   ...OTHERS,
+  ...WATCH,
 };
