@@ -49,16 +49,16 @@ class Engine {
     this.streams = new Streams(move);
     this.summary = h("ul", { id: "engine-summary" });
     // What is folded is drawn when it is opened: it has no width before.
-    const block = (id, title, ...inner) => h("details", { class: "block", on: { toggle: ({ target }) => target.open && frame.attempt(() => this.unfold()) } }, h("summary", {}, h("h3", { id }, title)), ...inner);
-    this.planPart = block("plan-title", T.engine.plan, field(T.engine.planOf, this.which), this.graph);
-    this.movingPart = block("moving-title", T.engine.moving, h("div", { class: "three" }, Object.keys(GRAPHS).map((name) => h("figure", { class: "pane" }, this.graphs[name], legend(Object.keys(GRAPHS[name][1]).map((line) => ({ name: T.engine.lines[line] }))), h("figcaption", { id: `moving-${name}` }, T.engine.graphs[name])))),
+    const block = (id, title, ...inner) => h("details", { class: "block", on: { toggle: ({ target }) => target.open && frame.attempt(() => this.unfold()) } }, h("summary", { id: `${id}-summary` }, h("h3", {}, title)), ...inner);
+    this.planPart = block("plan", T.engine.plan, field(T.engine.planOf, this.which), this.graph);
+    this.movingPart = block("moving", T.engine.moving, h("div", { class: "three" }, Object.keys(GRAPHS).map((name) => h("figure", { class: "pane" }, this.graphs[name], legend(Object.keys(GRAPHS[name][1]).map((line) => ({ name: T.engine.lines[line] }))), h("figcaption", { id: `moving-${name}` }, T.engine.graphs[name])))),
       h("details", { class: "as-table" }, h("summary", {}, T.pane.table), this.movingTable));
-    this.streamPart = block("stream-title", T.streams.title, this.streams.element);
+    this.streamPart = block("stream", T.streams.title, this.streams.element);
     root.append(
       h("section", { "aria-labelledby": "summary-title" }, h("h2", { id: "summary-title" }, T.summary.title), this.summary),
       h("section", { class: "developers", "aria-labelledby": "developers-title" }, h("h2", { id: "developers-title" }, T.summary.details),
-        block("now-title", T.engine.now, this.tiles), this.planPart, this.movingPart, this.streamPart,
-        block("choices-title", T.engine.choices, this.choices), block("caches-title", T.engine.caches, this.caches), block("snapshots-title", T.engine.snapshots, this.snapshots)));
+        block("now", T.engine.now, this.tiles), this.planPart, this.movingPart, this.streamPart,
+        block("choices", T.engine.choices, this.choices), block("caches", T.engine.caches, this.caches), block("snapshots", T.engine.snapshots, this.snapshots)));
   }
 
   async show(params) {

@@ -32,6 +32,9 @@ const CELLS = 20;
 const PAUSE_MS = 350;
 const [PER, AFTER] = ["1h", "1h"];
 
+/** What goes down as far as something goes up: the number, or its text, with the other sign. */
+export const turned = (value) => (typeof value === "number" ? -value : value.startsWith("-") ? value.slice(1) : `-${value}`);
+
 /** A number near `value` with few digits, for values that spread over `span`. */
 export function rounded(value, span) {
   const unit = 10 ** Math.floor(Math.log10(span > 0 ? span / 4 : Math.abs(value) || 1));
@@ -166,9 +169,9 @@ export class StandingForm {
       if (value !== undefined && part(`condition-${name}`)) part(`condition-${name}`).value = String(value);
     };
     // A fall is told as how far values go down.
-    const turned = (value) => (this.way.value === "fall" && typeof value === "number" ? -value : value);
-    set("level", turned(falls ? condition.below : condition.above));
-    set("clear", turned(condition.clear));
+    const asTold = (value) => (this.way.value === "fall" && value !== undefined ? turned(value) : value);
+    set("level", asTold(falls ? condition.below : condition.above));
+    set("clear", asTold(condition.clear));
     for (const name of ["per", "after"]) set(name, condition[name]);
     this.over.value = condition.kind === "rate" ? (condition.over ?? "step") : "";
     this.take(entry.query);
@@ -307,7 +310,7 @@ export class StandingForm {
     const made = { kind };
     const number = (name) => {
       const given = loose(this.value(name));
-      return way === "fall" && typeof given === "number" ? -given : given;
+      return way === "fall" ? turned(given) : given;
     };
     if (names.includes("level")) made[["above", "rise"].includes(way) ? "above" : "below"] = number("level");
     if (this.value("clear")) made.clear = number("clear");
