@@ -91,7 +91,7 @@ export class Alerts {
       this.drawTable();
       this.drawAxis();
     }
-    if (isNew || !this.map.figure) await this.drawMap();
+    if (isNew || (!this.map.figure && !this.key.hidden)) await this.drawMap();
   }
 
   title(name) {

@@ -23,7 +23,7 @@ class Standing {
     this.add = button(T.standing.add, () => this.openForm(null), { id: "new-standing", class: "primary", hidden: !frame.may("write") });
     this.list = h("div", { id: "standing-list" });
     this.fresh = h("div", { id: "freshness" });
-    this.form = new StandingForm(frame, { saved: (title) => this.saved(title), closed: () => this.closeForm() });
+    this.form = new StandingForm(frame, { saved: () => this.lookAgain(), closed: () => this.closeForm() });
     this.formPart = h("section", { id: "standing-form-part", "aria-labelledby": "create-title", hidden: true }, this.form.element);
     this.alerts = new Alerts(frame, () => this.lookAgain());
     root.append(h("div", { class: "standing-head" }, this.summary, this.add), this.formPart, this.alerts.element,
@@ -48,21 +48,16 @@ class Standing {
     clearInterval(this.timer);
   }
 
-  openForm(entry) {
+  openForm(entry, { focus = true } = {}) {
     this.formPart.hidden = false;
     this.add.hidden = true;
-    this.form.edit(entry);
+    this.form.edit(entry, focus);
   }
 
   closeForm() {
     this.formPart.hidden = true;
     this.add.hidden = !this.frame.may("write");
     this.add.focus();
-  }
-
-  async saved() {
-    this.listed = null;
-    await this.look();
   }
 
   /** One look at a time: a slow answer must not be overtaken by the next. */
@@ -95,14 +90,13 @@ class Standing {
     const which = this.newest === null ? `newest=true&limit=${MOST_READ}` : `after=${this.newest}&limit=${MOST_READ}`;
     const [alerts, statistics] = await Promise.all([api.look(`standing/alerts?${which}`), api.look("standing/statistics")]);
     this.newest = alerts.length ? alerts[alerts.length - 1].number : (this.newest ?? 0);
-    this.form.names = entries.map((entry) => entry.name);
     const open = entries.reduce((sum, entry) => sum + entry.standing.filter((episode) => !episode.acknowledged).length, 0);
     this.summary.textContent = T.standing.summary(number(entries.length), number(open), number(statistics.queue), duration(statistics.oldest_s), statistics.trouble);
     this.drawList(entries, statistics);
     this.drawFreshness(statistics);
     await this.alerts.update(entries, alerts);
     // Who has none yet, and may make one, is shown how.
-    if (!entries.length && !this.begun && this.frame.may("write") && this.formPart.hidden) this.openForm(null);
+    if (!entries.length && !this.begun && this.frame.may("write") && this.formPart.hidden) this.openForm(null, { focus: false });
     this.begun = true;
   }
 

@@ -69,7 +69,6 @@ export class StandingForm {
     this.frame = frame;
     this.saved = saved;
     this.closed = closed;
-    this.names = [];
     this.turn = 0;
     const { variables, stations } = frame.known;
     const text = (id, value = "", given = {}) => h("input", { id, type: "text", value, autocomplete: "off", ...given });
@@ -131,7 +130,7 @@ export class StandingForm {
   // What
 
   /** Begin with a new standing query, or with one as it stands in the list. */
-  edit(entry) {
+  edit(entry, focus = true) {
     this.editing = entry?.name ?? null;
     this.title.textContent = entry ? T.standing.changing(entry.title || entry.name) : T.standing.new;
     this.go.textContent = entry ? T.standing.save : T.standing.create;
@@ -151,7 +150,7 @@ export class StandingForm {
         await this.rebuild();
       });
     }
-    (entry ? this.name : this.variable).focus();
+    if (focus) (entry ? this.name : this.variable).focus();
   }
 
   fill(entry) {
@@ -232,7 +231,9 @@ export class StandingForm {
   }
 
   chooseVariable() {
-    if (!this.editing) this.isTyped = false;
+    // The number belongs to the variable before.
+    this.isTyped = false;
+    if (this.value("level")) this.fields.querySelector("#condition-level").value = "";
     if (this.where.value !== "own") return this.rebuild();
     return this.frame.attempt(async () => {
       const { query } = await api.adapt(this.read(), this.variable.value);
