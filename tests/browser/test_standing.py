@@ -106,7 +106,9 @@ def test_an_alert_is_made_by_mouse_while_its_preview_follows(
     assert data(opened, "bands", "times", "preview-picture") == []
     opened.get_by_label("Number [°C]").fill("80")
     expect(said).to_contain_text(re.compile(r"^\d+ alerts on \d+ stations"))
-    expect(opened.locator("#standing-preview table tbody tr").first).to_contain_text("air-temperature-below-80-c raised")
+    expect(opened.locator("#standing-preview table tbody tr").first).to_contain_text(
+        "air-temperature-below-80-c raised"
+    )
     opened.get_by_label("Number [°C]").fill("0")
     opened.get_by_label("Over again at").fill("1")
     opened.get_by_label("Title").fill("Frost in the vineyard!")

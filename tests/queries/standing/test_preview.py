@@ -167,7 +167,11 @@ def test_many_rows_and_places_keep_their_extremes(standing: StandingQueries, liv
     for rises, extreme in ((True, np.nanmax), (False, np.nanmin)):
         thin = _thin_lines(lines, rises=rises)
         assert (len(thin.starts_ns), extreme(thin.measure)) == (MOST_ROWS, 9.0)
-    points = {"points": {"lon": [7.177, 7.178, 7.179, 7.1795] * 5, "lat": [45.867, 45.868, 45.869, 45.8695] * 5}}
+    at = {
+        "lon": [7.177 + number / 8000 for number in range(20)],
+        "lat": [45.867 + number / 8000 for number in range(20)],
+    }
+    points = {"points": at, "step": "1arcsec"}
     told = standing.preview(query("points", MEAN, {**MAP, "grid": points})).to_json()
     assert (told["places"], len(told["series"]["places"])) == (20, MOST_LINES)
 

@@ -236,23 +236,22 @@ def test_a_preview_stores_nothing_and_says_what_would_have_been_told(client: htt
 
 
 @pytest.mark.parametrize(
-    ("document", "params", "status", "words"),
+    ("document", "params", "words"),
     [
-        ({}, {}, 422, "query"),
-        ({"query": {"variable": "air_temprature"}}, {}, 422, "air_temperature"),
-        (FROST, {"start": "2007-10-01"}, 422, "both 'start' and 'stop'"),
-        (FROST, {"start": "2007-10-02", "stop": "2007-10-01"}, 400, "stop after its start"),
-        (FROST, {"start": "1900-01-01", "stop": "2007-10-01"}, 400, "at most 31day"),
-        ({**FROST, "to": ["webhook:http://169.254.169.254/"]}, {}, 422, "not allowed"),
+        ({}, {}, "query"),
+        ({"query": {"variable": "air_temprature"}}, {}, "air_temperature"),
+        (FROST, {"start": "2007-10-01"}, "both 'start' and 'stop'"),
+        (FROST, {"start": "2007-10-02", "stop": "2007-10-01"}, "stop after its start"),
+        (FROST, {"start": "1900-01-01", "stop": "2007-10-01"}, "at most 31day"),
+        ({**FROST, "to": ["webhook:http://169.254.169.254/"]}, {}, "not allowed"),
     ],
 )
 def test_a_preview_that_cannot_be_made(
-    client: httpx.Client, document: Document, params: dict[str, str], status: int, words: str
+    client: httpx.Client, document: Document, params: dict[str, str], words: str
 ) -> None:
     answer = client.post(f"{HERE}/preview", json=document, params=params)
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert (answer.status_code in (400, 422), words in answer.json()["detail"]) == (True, True), answer.text
-    assert answer.status_code == status
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json"), answer.text
+    assert words in answer.json()["detail"]
 
 
 def test_alerts_are_acknowledged_commented_on_and_opened_again(client: httpx.Client) -> None:
