@@ -149,8 +149,7 @@ def show(
     with _open_standing(archive, settings) as standing:
         name = _find_query(standing, name)
         query = standing.show(name)
-        # Alerts are listed oldest first, so the latest are at the end.
-        query["alerts"] = standing.alerts(name=name, limit=1_000_000)[-alerts:] if alerts else []
+        query["alerts"] = standing.alerts(name=name, limit=alerts, newest=True)
     if as_json:
         show_json(query)
         return
