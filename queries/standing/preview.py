@@ -19,7 +19,7 @@ from hypergrid.core.units import difference_of
 from hypergrid.perspective import Perspective
 from hypergrid.perspective.build.restrict import restrict
 from hypergrid.query import OpenArchive
-from hypergrid.topology import Periodic, Space
+from hypergrid.topology import Grid, Periodic, Space
 from queries.standing.alert_evaluation import evaluate_condition, measure_places, replay_liveness
 from queries.standing.conditions import (
     Condition,
@@ -66,12 +66,11 @@ RATE_QUANTILES: Final = (0.005, 0.995)
 """Fall and rise among the recent changes."""
 _WIDEST_CELL_NS: Final = 32 * DAY_NS
 """Longest time cell that may begin before the judged time, a month [ns]."""
-_RATE: Final = Rate(above=0.0, over_ns=3600 * 10**9)
 
 
 @dataclass(frozen=True)
 class RecentValues:
-    """Quantiles of a surface's values, from which levels are proposed."""
+    """Quantiles of what is judged, from which levels are proposed."""
 
     low: float
     middle: float
@@ -316,20 +315,28 @@ def _thin_lines(lines: MeasureLines, *, rises: bool) -> MeasureLines:
 
 
 def _summarise(rows: SurfaceRows, space: Space) -> RecentValues | None:
-    """Compute the quantiles of the rows; None without values."""
-    present = rows.value[np.isfinite(rows.value)]
-    if not present.size:
+    """Compute the quantiles of what is judged; of a grid these are the extremes of its cells. None without values."""
+    is_grid = isinstance(space, Grid)
+    lows, highs = (extreme.reduce(rows.value, axis=1) if is_grid else rows.value for extreme in (np.fmin, np.fmax))
+    if not np.isfinite(lows).any():
         return None
-    low, middle, high = np.quantile(present, QUANTILES).tolist()
-    fall, rise = _quantiles(_RATE, rows, space) or _quantiles(replace(_RATE, over_ns=None), rows, space) or (None, None)
+    low, middle = _quantiles(lows, QUANTILES[:2])
+    (high,) = _quantiles(highs, QUANTILES[2:])
+    falls, rises = _measure_changes(Rate(below=0.0), rows, space), _measure_changes(Rate(above=0.0), rows, space)
+    fall = None if falls is None else _quantiles(falls, RATE_QUANTILES[:1])[0]
+    rise = None if rises is None else _quantiles(rises, RATE_QUANTILES[1:])[0]
     return RecentValues(low, middle, high, fall, rise)
 
 
-def _quantiles(rate: Rate, rows: SurfaceRows, space: Space) -> Sequence[float] | None:
-    """Compute the quantiles of the changes; None if no two values are apart as far as the rate compares."""
-    changes = measure_places(rate, rows, space)[0]
-    known = changes[np.isfinite(changes)]
-    if not known.size:
-        return None
-    quantiles: list[float] = np.quantile(known, RATE_QUANTILES).tolist()
+def _quantiles(values: NDArray[np.float64], shares: Sequence[float]) -> list[float]:
+    quantiles: list[float] = np.quantile(values[np.isfinite(values)], shares).tolist()
     return quantiles
+
+
+def _measure_changes(rate: Rate, rows: SurfaceRows, space: Space) -> NDArray[np.float64] | None:
+    """Measure changes over an hour, or from one value to the next if none are an hour apart; None if there are none."""
+    for over_ns in (rate.per_ns, None):
+        changes = measure_places(replace(rate, over_ns=over_ns), rows, space)[0]
+        if np.isfinite(changes).any():
+            return changes
+    return None
