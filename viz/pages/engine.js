@@ -86,9 +86,11 @@ class Engine {
 
   async lookOnce() {
     const optional = (what) => api.look(what).catch((problem) => (problem.status === 404 ? null : Promise.reject(problem)));
-    const [engine, jobs, standing, entries, snapshots, health, server] = await Promise.all([api.look("engine"), this.frame.may("query") ? api.look(`queries?limit=${MOST_LISTED}`) : [], optional("standing/statistics"), optional("standing"), api.look(`snapshots?limit=${MOST_LISTED}`), api.look("stations/health"), api.alive(), this.streams.look()]);
+    const [engine, jobs, standing, entries, snapshots, server] = await Promise.all([api.look("engine"), this.frame.may("query") ? api.look(`queries?limit=${MOST_LISTED}`) : [], optional("standing/statistics"), optional("standing"), api.look(`snapshots?limit=${MOST_LISTED}`), api.alive(), this.streams.look()]);
+    // How stations are is measured by what has come: it changes with the snapshots, and is long where they are many.
+    if (!this.health || snapshots[0]?.id !== this.healthOf) [this.health, this.healthOf] = [await api.look("stations/health"), snapshots[0]?.id];
     this.note({ at: Date.now(), engine, standing });
-    this.drawSummary({ engine, standing, entries: entries ?? [], snapshots, health, troubles: server.troubles, stream: this.streams.now, now: Date.now() });
+    this.drawSummary({ engine, standing, entries: entries ?? [], snapshots, health: this.health, troubles: server.troubles, stream: this.streams.now, now: Date.now() });
     this.drawTiles(engine, standing);
     this.offerPlans(jobs, entries ?? []);
     this.drawCaches(engine);
@@ -99,7 +101,7 @@ class Engine {
 
   /** Draw what was folded until now. */
   async unfold() {
-    if (this.planPart.open && !this.planned) await this.drawPlan("");
+    if (this.planPart.open && this.plans && !this.planned) await this.drawPlan("");
     if (this.history.length) await this.drawMoving();
     await this.streams.redraw();
   }
