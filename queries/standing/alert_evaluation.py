@@ -161,12 +161,12 @@ def _hear_arrivals(
     entry: StandingEntry,
     snapshot: str,
     silence: LivenessState,
-    heard: tuple[Mapping[str, NDArray[np.int64]], set[str]],
+    reports: tuple[Mapping[str, NDArray[np.int64]], set[str]],
     *,
     now_ns: int,
 ) -> EvaluationResult:
     """Process arrivals by station, with the stations that are reported, and evaluate a dead-station condition."""
-    before, (arrivals, wanted) = entry.progress, heard
+    before, (arrivals, wanted) = entry.progress, reports
     episodes, happened = silence.hear(arrivals, before.episodes, wanted)
 
     def describe(change: EpisodeChange) -> dict[str, Any]:

@@ -69,7 +69,7 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("DELETE", f"{API}/queries/*", "query"),
     ("GET", f"{API}/queries/*/**", "query"),
     ("POST", f"{API}/standing/preview", "query"),
-    # Remarks of those who watch over the network.
+    # Remarks of operators on alerts.
     ("POST", f"{API}/standing/alerts/*/*", "operate"),
     # Persistent changes.
     ("POST", f"{API}/standing", "write"),
