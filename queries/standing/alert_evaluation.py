@@ -78,12 +78,8 @@ def evaluate_condition(
     if judged_span.start == judged_span.stop:
         return EvaluationResult(entry.name, replace(before, snapshot=snapshot))
     rows = task.rows(kept, needed)
-    measure = settled.measure(rows)
     space = task.node.topology.space
-    at = np.zeros(measure.shape, np.intp) + np.arange(measure.shape[1])
-    if isinstance(space, Grid):
-        # A grid is judged as one place, by its extreme cell.
-        measure, at = _find_extreme(measure, rises=settled.rises)
+    measure, at = measure_places(settled, rows, space)
     # The rows before the judged span are only needed for the measure's look-back.
     cut = slice(judged_span.start - needed.start, None)
     rows = SurfaceRows(rows.starts_ns[cut], rows.ends_ns[cut], rows.value[cut])
@@ -113,6 +109,17 @@ def evaluate_condition(
     return EvaluationResult(entry.name, progress, _renumber_alerts(alerts, episodes, progress.episodes))
 
 
+def measure_places(condition: OnRows, rows: SurfaceRows, space: Space) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    """Measure a condition at each place of a surface; a grid is one place, measured at its extreme cell.
+
+    Returns the measure and the index of the cell that it is of, both of shape (times, places).
+    """
+    measure = condition.measure(rows)
+    if isinstance(space, Grid):
+        return _find_extreme(measure, rises=condition.rises)
+    return measure, np.zeros(measure.shape, np.intp) + np.arange(measure.shape[1])
+
+
 def _evaluate_dead(
     entry: StandingEntry, archive: OpenArchive, changes: Sequence[Written] | None, *, now_ns: int
 ) -> EvaluationResult:
@@ -126,10 +133,8 @@ def _evaluate_dead(
     """
     before, store = entry.progress, archive.store
     variable = str(entry.definition.query["variable"])
-    silence = LivenessState.from_json(before.memory, resolution_ns=round(store.slice_s * SECOND_NS) // 2)
-    # Stations may be selected by their names.
-    select = dict(find_named_stations(store, question_from_json(entry.definition.query).select)).get("station")
-    wanted = {select} if isinstance(select, str) else set(select or ())
+    silence = LivenessState.from_json(before.memory, resolution_ns=_resolution_ns(store))
+    wanted = _wanted_stations(entry, store)
     # First evaluation: learn from the past, but report only stations that are dead by now.
     if "stations" not in before.memory:
         silence.learn(_read_recent(store, variable), wanted)
@@ -139,18 +144,89 @@ def _evaluate_dead(
     else:
         own_changes = [change for change in changes if change.variable == variable and change.kind != "flags"]
         arrivals = _join_arrivals(_read_arrivals(store, variable, run) for change in own_changes for run in change.runs)
+    return _hear_arrivals(entry, archive.snapshot, silence, (arrivals, wanted), now_ns=now_ns)
+
+
+def _resolution_ns(store: Archive) -> int:
+    return round(store.slice_s * SECOND_NS) // 2
+
+
+def _wanted_stations(entry: StandingEntry, store: Archive) -> set[str]:
+    """Return the stations that a query selects, by their ids or names; empty: all."""
+    select = dict(find_named_stations(store, question_from_json(entry.definition.query).select)).get("station")
+    return {select} if isinstance(select, str) else set(select or ())
+
+
+def _hear_arrivals(
+    entry: StandingEntry,
+    snapshot: str,
+    silence: LivenessState,
+    reports: tuple[Mapping[str, NDArray[np.int64]], set[str]],
+    *,
+    now_ns: int,
+) -> EvaluationResult:
+    """Process arrivals by station, with the stations that are reported, and evaluate a dead-station condition."""
+    before, (arrivals, wanted) = entry.progress, reports
     episodes, happened = silence.hear(arrivals, before.episodes, wanted)
 
     def describe(change: EpisodeChange) -> dict[str, Any]:
         learned = silence.stations[change.episode.place]
         words = Dead().words("")
-        body = {"rule": words, "condition": {"kind": "dead"}, "snapshot": archive.snapshot}
+        body = {"rule": words, "condition": {"kind": "dead"}, "snapshot": snapshot}
         return {**body, "readings": [], "late": change.episode.cleared_ns is not None, **_describe_interval(learned)}
 
     alerts, owed = _make_alerts(entry, episodes, happened, describe, now_ns)
     remembered = _select_remembered(episodes, silence.newest_ns)
-    progress = EvaluationProgress(archive.snapshot, before.since_ns, None, remembered, {**silence.to_json(), **owed})
+    progress = EvaluationProgress(snapshot, before.since_ns, None, remembered, {**silence.to_json(), **owed})
     return EvaluationResult(entry.name, progress, _renumber_alerts(alerts, episodes, remembered))
+
+
+def replay_liveness(entry: StandingEntry, archive: OpenArchive, window: Window) -> Alerts:
+    """Evaluate a listening condition on the arrivals of a past window, as if it had been followed.
+
+    Parameters
+    ----------
+    entry
+        A standing query without progress; intervals are learned from the month before the window.
+    window
+        Readings of this time are heard; the end of the window is the current time of the replay.
+    """
+    store, variable = archive.store, str(entry.definition.query["variable"])
+    arrivals = _read_arrivals(store, variable, window)
+    condition = entry.definition.condition
+    if isinstance(condition, Silent):
+        return _replay_silence(entry, condition, archive.snapshot, _join_all(arrivals))
+    silence = LivenessState(_resolution_ns(store))
+    wanted = _wanted_stations(entry, store)
+    silence.learn(_read_arrivals(store, variable, Window(window.start_ns - RECENT_NS, window.start_ns)), wanted)
+    result = _hear_arrivals(entry, archive.snapshot, silence, (arrivals, wanted), now_ns=window.stop_ns)
+    return list(result.alerts)
+
+
+def _join_all(arrivals: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Join the arrivals of all stations, ascending [ns since 1970 UTC]."""
+    return np.unique(np.concatenate([np.empty(0, np.int64), *arrivals.values()]))
+
+
+def _replay_silence(entry: StandingEntry, condition: Silent, snapshot: str, times_ns: NDArray[np.int64]) -> Alerts:
+    """Evaluate a silent-network condition at the ends of all gaps between arrivals that exceed its limit."""
+    alerts: Alerts = []
+    for index in np.flatnonzero(np.diff(times_ns) > condition.after_ns).tolist():
+        memory = {"heard_ns": int(times_ns[index])}
+        before = replace(entry, progress=EvaluationProgress(snapshot, memory=memory))
+        # Just before the next arrival the silence has been raised, and the arrival clears it.
+        for now_ns, has_arrivals in ((int(times_ns[index + 1]) - 1, False), (int(times_ns[index + 1]), True)):
+            result = _evaluate_silent(before, condition, snapshot, has_arrivals=has_arrivals, now_ns=now_ns)
+            if result is not None:
+                alerts += result.alerts
+                before = replace(before, progress=_report_episodes(result.progress))
+    return alerts
+
+
+def _report_episodes(progress: EvaluationProgress) -> EvaluationProgress:
+    """Mark all episodes as reported, as storing their alerts does."""
+    episodes = tuple(replace(episode, number=episode.number or 1) for episode in progress.episodes)
+    return replace(progress, episodes=episodes)
 
 
 def _read_recent(store: Archive, variable: str) -> dict[str, NDArray[np.int64]]:

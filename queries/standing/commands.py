@@ -1,5 +1,6 @@
 """Commands `hypergrid standing …`."""
 
+import getpass
 import json
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from hypergrid.core.names import find_name, make_slug
 from hypergrid.core.settings import read_settings
 from hypergrid.core.times import format_instant, parse_duration, parse_instant
 from hypergrid.query import open_archive, read_document
+from queries.standing.repository import Remark
 from queries.standing.service import LOCK, StandingQueries, standing_folder
 
 standing_app = typer.Typer(
@@ -29,6 +31,11 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the standing 
 
 SettingsOption = Annotated[
     Path | None, typer.Option("--settings", help="Settings file (TOML): folder of standing queries, hosts of webhooks.")
+]
+
+
+Numbers = Annotated[
+    list[int] | None, typer.Option("--number", min=1, help="Of this alert; may be repeated. Default: all that stand.")
 ]
 
 
@@ -142,8 +149,7 @@ def show(
     with _open_standing(archive, settings) as standing:
         name = _find_query(standing, name)
         query = standing.show(name)
-        # Alerts are listed oldest first, so the latest are at the end.
-        query["alerts"] = standing.alerts(name=name, limit=1_000_000)[-alerts:] if alerts else []
+        query["alerts"] = standing.alerts(name=name, limit=alerts, newest=True)
     if as_json:
         show_json(query)
         return
@@ -211,6 +217,66 @@ def mute(
         standing.mute(name, until_ns)
         text = f"{name} tells again" if until_ns is None else f"{name} is muted until {format_instant(until_ns)}"
         _show_outcome(lambda: standing.show(name), text, as_json=as_json)
+
+
+@standing_app.command("acknowledge", cls=ArchiveCommand)
+def acknowledge(
+    archive: ArchiveArgument,
+    name: Name,
+    *,
+    number: Numbers = None,
+    comment: Annotated[str, typer.Option(help="What others should know, such as who sees to it.")] = "",
+    off: Annotated[bool, typer.Option("--off", help="Open them again, as if nobody had seen them.")] = False,
+    settings: SettingsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say that somebody has seen the alerts that stand, and sees to them; they stand apart from the open ones."""
+    with _open_standing(archive, settings) as standing:
+        name = _find_query(standing, name)
+        remarks = _remark(standing, name, number, ("reopened" if off else "acknowledged", comment))
+    text = f"{len(remarks)} of {name} {'open again' if off else 'acknowledged'}"
+    _show_outcome(lambda: {"remarks": remarks}, text, as_json=as_json)
+
+
+@standing_app.command("comment", cls=ArchiveCommand)
+def add_comment(
+    archive: ArchiveArgument,
+    name: Name,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What others should know.")],
+    *,
+    number: Numbers = None,
+    settings: SettingsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Comment on the alerts of a standing query that stand; the comment is shown with them."""
+    with _open_standing(archive, settings) as standing:
+        name = _find_query(standing, name)
+        remarks = _remark(standing, name, number, ("commented", text))
+    _show_outcome(lambda: {"remarks": remarks}, f"{len(remarks)} of {name} commented on", as_json=as_json)
+
+
+def _remark(
+    standing: StandingQueries, name: str, numbers: list[int] | None, remark: tuple[Remark, str]
+) -> list[dict[str, Any]]:
+    """Remark on some alerts of a standing query, or on all that are open; `remark` has its comment beside it."""
+    open_numbers = [episode["number"] for episode in standing.show(name)["standing"] if episode["number"] is not None]
+    chosen = numbers or open_numbers
+    if not chosen:
+        raise InvalidQuery(f"no alert of {name} stands; `hypergrid standing show` lists the numbers of those that did")
+    for number in chosen:
+        owner = standing.store.alert(number).name
+        if owner != name:
+            raise InvalidQuery(f"alert {number} is of {owner}, not of {name}; give the name or the number of the other")
+    happening, comment = remark
+    return [standing.remark(number, happening, author=_user_name(), comment=comment) for number in chosen]
+
+
+def _user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # In a container the user may have no entry.
+        return "the command line"
 
 
 @standing_app.command("test", cls=ArchiveCommand)

@@ -2,12 +2,14 @@
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final, Literal
 
 from hypergrid.core.errors import InvalidQuery, InvalidTime, NotFound
+from hypergrid.core.names import make_slug
 from hypergrid.core.settings import Settings
 from hypergrid.core.times import DAY_NS, format_duration, parse_duration
 from queries.standing.conditions import Condition, condition_from_json
@@ -28,6 +30,10 @@ RESERVED: Final = ("alerts", "statistics")
 LONGEST_NS: Final = 36_525 * DAY_NS
 """Longest validity and window: a hundred years [ns]."""
 
+LONGEST_NAME: Final = 63
+"""Longest name [characters]."""
+UNTITLED: Final = "query"
+"""Name of a standing query whose title has no letter of a name."""
 LONGEST_TITLE: Final = 200
 """Longest title [characters]."""
 
@@ -154,6 +160,17 @@ def definition_from_json(document: object, settings: Settings | None = _DEFAULTS
     return definition
 
 
+def name_document(document: Mapping[str, Any], taken: Container[str]) -> Mapping[str, Any]:
+    """Name a standing-query document by its title, if it has no name; number the name if it is taken."""
+    title = document.get("title")
+    if "name" in document or not isinstance(title, str) or not title.strip():
+        return document
+    # Letters of other scripts leave nothing of a title; a number is left free at the end.
+    slug = make_slug(title)[: LONGEST_NAME - 4].strip("-_") or UNTITLED
+    numbered = (f"{slug}-{number}" if number > 1 else slug for number in count(1))
+    return {**document, "name": next(name for name in numbered if name not in taken and name not in RESERVED)}
+
+
 def _check_new(definition: Definition, settings: Settings, label: str) -> None:
     """Apply the checks for new definitions only; those created by earlier versions stay valid."""
     if definition.name in RESERVED:
@@ -180,7 +197,8 @@ def _check_document(document: object) -> Mapping[str, Any]:
             raise NotFound.among(kind="key of a standing query", given=key, existing=_KEYS)
     for key in ("name", "query"):
         if key not in document:
-            raise InvalidQuery(f"a standing query needs the key {key!r}; got {sorted(map(str, document))}")
+            instead = ", or a 'title'" if key == "name" else ""
+            raise InvalidQuery(f"a standing query needs the key {key!r}{instead}; got {sorted(map(str, document))}")
     return document
 
 

@@ -103,6 +103,8 @@ class EvaluationTask:
     """Rows that begin before it can be evicted [ns since 1970 UTC]."""
     anchor_ns: int
     """End of the newest slice [ns since 1970 UTC]."""
+    look_back_ns: int = LOOK_BACK_NS
+    """How far before the newest slice time cells are judged [ns]."""
 
     @property
     def cells(self) -> int:
@@ -112,7 +114,7 @@ class EvaluationTask:
         """Store the computed parts in the cache, shape (times, places) each."""
         if kept.content != self.content:
             kept.content, kept.starts_ns, kept.value = self.content, np.empty(0, np.int64), np.empty((0, 0))
-        starts_ns = _cell_bounds(self.node)[0]
+        starts_ns = cell_bounds(self.node)[0]
         parts = [starts_ns[part] for part, _ in self.parts]
         if parts:
             kept.put(np.concatenate(parts), np.concatenate(list(values)), from_ns=self.keep_from_ns)
@@ -131,21 +133,21 @@ class EvaluationTask:
         judged_ns
             Start of the last time cell judged before [ns since 1970 UTC]; None: none yet.
         """
-        starts_ns, ends_ns = _cell_bounds(self.node)
+        starts_ns, ends_ns = cell_bounds(self.node)
         stop, first = _first_ahead(starts_ns, self.anchor_ns), self.changed
         if condition.kind == "missing":
             # Nothing can be missing in a time cell that has not ended.
             stop = _first_open(ends_ns, self.anchor_ns)
             first = min(first, _first_after(starts_ns, NEVER_NS if judged_ns is None else judged_ns))
-        from_ns = ConditionNeeds(condition.memory_ns, since_ns).from_ns(self.anchor_ns)
+        from_ns = max(since_ns, self.anchor_ns - self.look_back_ns)
         first = max(int(np.searchsorted(ends_ns, from_ns, side="right")), first)
         if first >= stop:
             return slice(0, 0), slice(0, 0)
-        return slice(first, stop), slice(_first_needed(starts_ns, first, condition.memory_ns), stop)
+        return slice(first, stop), slice(first_needed(starts_ns, first, condition.memory_ns), stop)
 
     def rows(self, kept: RowCache, span: slice) -> SurfaceRows:
         """Return time cells with their values, all of which are cached."""
-        starts_ns, ends_ns = _cell_bounds(self.node)
+        starts_ns, ends_ns = cell_bounds(self.node)
         return SurfaceRows(starts_ns[span], ends_ns[span], kept.get_rows(starts_ns[span]))
 
 
@@ -209,7 +211,7 @@ def make_task(
     query = archive.query(followed.clip_document(anchor_ns), known=known)
     node = clip_query(query)
     content = token([_content(item) for item in node.list_chain()])
-    starts_ns, ends_ns = _cell_bounds(node)
+    starts_ns, ends_ns = cell_bounds(node)
     every = np.ones(len(starts_ns), bool)
     reached = every if changes is None else affected_time_cells(node, _select_changes(node, changes))
     held = kept.knows(starts_ns) if kept.content == content else ~every
@@ -228,9 +230,9 @@ def make_task(
         from_, ahead = _first_open(ends_ns, judged.from_ns(anchor_ns)), _first_ahead(starts_ns, anchor_ns)
         changed = max(changed, from_)
         # Rows in the look-back that are not cached must be computed as well.
-        back = slice(_first_needed(starts_ns, changed, judged.memory_ns), ahead)
+        back = slice(first_needed(starts_ns, changed, judged.memory_ns), ahead)
         if window_ns is None:
-            keep_from_ns = int(starts_ns[min(_first_needed(starts_ns, from_, judged.memory_ns), len(starts_ns) - 1)])
+            keep_from_ns = int(starts_ns[min(first_needed(starts_ns, from_, judged.memory_ns), len(starts_ns) - 1)])
             # Cells before the judged time, or far ahead of it, are needed by no condition.
             numbers = np.arange(len(wanted))
             wanted = wanted & (numbers >= changed) & (numbers < ahead)
@@ -258,7 +260,7 @@ def _first_ahead(starts_ns: NDArray[np.int64], anchor_ns: int) -> int:
     return int(np.searchsorted(starts_ns, anchor_ns + AHEAD_NS))
 
 
-def _first_needed(starts_ns: NDArray[np.int64], first: int, memory_ns: int) -> int:
+def first_needed(starts_ns: NDArray[np.int64], first: int, memory_ns: int) -> int:
     """Return the index of the first time cell needed to judge another."""
     if first >= len(starts_ns) or not memory_ns:
         return min(first, len(starts_ns))
@@ -445,7 +447,7 @@ def _select_changes(node: Perspective, changes: Sequence[Change]) -> Changes:
     return windows
 
 
-def _cell_bounds(node: Perspective) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def cell_bounds(node: Perspective) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     time = node.topology.time
     if isinstance(time, Instants):
         return time.corners, time.corners + 1

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from hypergrid.archive.disk.row_checksums import (
     CHECKED_VERSION,
@@ -65,6 +65,12 @@ CREATE TABLE letters (
 )
 
 MessageState = Literal["waiting", "sending", "sent", "refused"]
+
+Remark = Literal["acknowledged", "commented", "reopened"]
+"""What a person does with an alert; stored as an alert of its own, whose body names the other one in "about"."""
+REMARKS: Final[tuple[Remark, ...]] = get_args(Remark)
+MAX_REMARKS: Final = 100
+"""Remarks on one alert."""
 
 
 class CatalogueDamaged(DamagedState):
@@ -125,11 +131,11 @@ class StandingEntry:
 
 @dataclass(frozen=True)
 class Alert:
-    """One event of an episode, as delivered: with readings, rule and snapshot."""
+    """One event of an episode, as delivered: with readings, rule and snapshot; or a remark on such an event."""
 
     name: str
     """Name of the standing query."""
-    happening: Happening | Literal["test"]
+    happening: Happening | Literal["test"] | Remark
     body: Mapping[str, Any]
     """Content of the alert: "place", "rule", "readings", "snapshot", …; plain JSON."""
     at_ns: int
@@ -193,6 +199,9 @@ class StandingStore:
         self._changes = 0
         # Creation times of removed queries, for names that are reused.
         self._removed: dict[str, int] = {}
+        # Remarks by the alert that they are about, as far as they have been read; none is ever changed.
+        self._remarks: dict[int, list[Alert]] = {}
+        self._remarks_read = 0
         self._file: os.stat_result | None = None
         self._is_gone = False
         with self._translate_errors():
@@ -345,7 +354,7 @@ class StandingStore:
     def _keep_result(self, result: EvaluationResult, definition: Definition) -> tuple[EvaluationProgress, list[Alert]]:
         numbered, episodes = [], list(result.progress.episodes)
         for alert, index in result.alerts:
-            kept = self._insert_alert(alert, definition)
+            kept = self._insert_alert(alert, definition.to)
             numbered.append(kept)
             if index is not None and alert.happening == "raised" and not alert.muted:
                 # A muted alert leaves the number empty: the episode counts as not reported, and is delivered after the
@@ -355,14 +364,14 @@ class StandingStore:
         self._db.execute("UPDATE queries SET progress = ? WHERE name = ?", (progress.to_text(), result.name))
         return progress, numbered
 
-    def _insert_alert(self, alert: Alert, definition: Definition) -> Alert:
+    def _insert_alert(self, alert: Alert, targets: Sequence[DeliveryTarget]) -> Alert:
         row = (alert.name, alert.happening, alert.at_ns, int(alert.muted), json.dumps(alert.body))
         columns = "name, happening, at_ns, muted, body"
         number = self._db.execute(f"INSERT INTO alerts ({columns}) VALUES (?, ?, ?, ?, ?)", row).lastrowid or 0
         if not alert.muted:
             self._db.executemany(
                 "INSERT INTO letters (alert, target, state) VALUES (?, ?, 'waiting')",
-                [(number, str(to)) for to in definition.to if to.channel in ("email", "webhook")],
+                [(number, str(to)) for to in targets if to.channel in ("email", "webhook")],
             )
         return replace(alert, number=number)
 
@@ -372,14 +381,84 @@ class StandingStore:
             row = self._db.execute("SELECT document FROM valid_queries WHERE name = ?", (alert.name,)).fetchone()
             if row is None:
                 raise self._unknown_error(alert.name)
-            return self._insert_alert(alert, _definition_from_text(row[0]))
+            return self._insert_alert(alert, _definition_from_text(row[0]).to)
 
-    def alerts(self, *, name: str | None = None, after: int = 0, limit: int = 1000) -> list[Alert]:
-        """List up to `limit` alerts numbered above `after`, oldest first; `name` restricts the query."""
-        where, values = ("number > ?", [after]) if name is None else ("name = ? AND number > ?", [name, after])
+    def add_remark(self, remark: Alert, about: int) -> Alert:
+        """Store a remark on an alert; it goes to no recipient.
+
+        Raises
+        ------
+        NotFound
+            No alert has this number.
+        InvalidQuery
+            The alert is itself a remark, or has as many as it may have.
+        """
+        with self._transaction():
+            alert = self._read_alert(about)
+            if alert.happening in REMARKS:
+                raise InvalidQuery(
+                    f"alert {about} is itself a remark, on alert {alert.body['about']}; give that number instead"
+                )
+            self._read_remarks()
+            if len(self._remarks.get(about, ())) >= MAX_REMARKS:
+                raise InvalidQuery(f"alert {about} has {MAX_REMARKS} remarks already, and may have no more")
+            return self._insert_alert(replace(remark, body={**remark.body, "about": about}), ())
+
+    def alert(self, number: int) -> Alert:
+        """Look up one alert.
+
+        Raises
+        ------
+        NotFound
+            No alert has this number.
+        """
         with self._lock_for_reading():
-            rows = self._db.execute(f"{_ALERTS} WHERE {where} ORDER BY number LIMIT ?", (*values, limit))
-            return [_alert_from_row(*row) for row in rows]
+            return self._read_alert(number)
+
+    def _read_alert(self, number: int) -> Alert:
+        row = self._db.execute(f"{_ALERTS} WHERE number = ?", (number,)).fetchone()
+        if row is None:
+            raise NotFound(f"no alert has the number {number}; 'standing/alerts' lists those that there are")
+        return _alert_from_row(*row)
+
+    def remarks(self) -> dict[int, list[Alert]]:
+        """Return the remarks by the number of the alert that they are about, oldest first."""
+        with self._lock_for_reading():
+            self._read_remarks()
+            return {number: list(remarks) for number, remarks in self._remarks.items()}
+
+    def _read_remarks(self) -> None:
+        """Read the remarks that were stored since the last time, by any process."""
+        # First: what another process stores between the two statements is read the next time.
+        newest = self._db.execute("SELECT max(number) FROM alerts").fetchone()[0] or 0
+        if newest <= self._remarks_read:
+            return
+        marks = ", ".join("?" * len(REMARKS))
+        # From the table: the view computes the checksum of each row that it passes.
+        numbers = self._db.execute(
+            f"SELECT number FROM alerts WHERE number > ? AND number <= ? AND happening IN ({marks})",
+            (self._remarks_read, newest, *REMARKS),
+        ).fetchall()
+        for number in numbers:
+            # A damaged row is left out.
+            for row in self._db.execute(f"{_ALERTS} WHERE number = ?", number):
+                remark = _alert_from_row(*row)
+                self._remarks.setdefault(int(remark.body["about"]), []).append(remark)
+        self._remarks_read = newest
+
+    def alerts(
+        self, *, name: str | None = None, after: int = 0, limit: int = 1000, newest: bool = False
+    ) -> list[Alert]:
+        """List up to `limit` alerts numbered above `after`, oldest first; `name` restricts the query.
+
+        `newest` selects the last ones, if there are more than `limit`; otherwise the first.
+        """
+        where, values = ("number > ?", [after]) if name is None else ("name = ? AND number > ?", [name, after])
+        order = "DESC" if newest else "ASC"
+        with self._lock_for_reading():
+            rows = self._db.execute(f"{_ALERTS} WHERE {where} ORDER BY number {order} LIMIT ?", (*values, limit))
+            listed = [_alert_from_row(*row) for row in rows]
+        return listed[::-1] if newest else listed
 
     def recover(self) -> int:
         """Requeue messages left in state "sending" by a dead process; return how many."""

@@ -5,29 +5,31 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Self
 
 from hypergrid.archive.disk.lock import try_lock
-from hypergrid.core.errors import ArchiveConflict, InvalidTime, NotFound
+from hypergrid.core.errors import ArchiveConflict, InvalidQuery, InvalidTime, NotFound
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.settings import Settings
-from hypergrid.core.times import format_instant, format_timestamp
+from hypergrid.core.times import Window, format_instant, format_timestamp
 from hypergrid.query import OpenArchive
 from queries.jobs.records import NotReady
 from queries.standing import incremental_tasks
-from queries.standing.definition import Definition, definition_from_json
+from queries.standing.definition import Definition, definition_from_json, name_document
 from queries.standing.notifications import NotificationWorkers, make_senders, webhook_secret
 from queries.standing.planning import refuse_large
+from queries.standing.preview import AlertPreview, preview_alerts
 from queries.standing.repository import (
     FILE,
     FOLDER,
     Alert,
     CatalogueUnavailable,
     EvaluationProgress,
+    Remark,
     StandingEntry,
     StandingStore,
 )
@@ -36,6 +38,8 @@ from queries.standing.statistics import StandingStatistics, StandingUpdate
 
 LOCK: Final = "lock"
 """Lock file beside the catalogue, held by the process that evaluates the standing queries."""
+LONGEST_COMMENT: Final = 1000
+"""Longest comment on an alert [characters]."""
 UNDELIVERED: Final = 20
 """Undelivered alerts shown with a standing query, at most."""
 _LOG: Final = logging.getLogger(__name__)
@@ -113,8 +117,10 @@ class StandingQueries:
         Raises
         ------
         HyperGridError
-            The document is invalid (`definition_from_json`), uses an unknown name, or its own name is taken.
+            The document is invalid (`definition_from_json`), uses an unknown name, or its own name is taken. A document
+            with a title and without a name gets one that is free.
         """
+        document = name_document(document, {entry.name for entry in self.store.entries()})
         definition, progress = self._prepare_definition(document)
         # The catalogue write is durable on return, so an acknowledged query survives a kill.
         return self.store.add(definition, progress, now_ns=self._clock(), maximum=self._settings.standing)
@@ -187,21 +193,66 @@ class StandingQueries:
         self.notification_workers.wake()
         return alert
 
+    def preview(self, document: Mapping[str, Any], window: Window | None = None) -> AlertPreview:
+        """Evaluate a document's condition over past readings; nothing is stored or sent.
+
+        Parameters and errors as for `preview_alerts`; the name of the document may be absent.
+        """
+        named = {"name": "preview", **name_document(document, ())}
+        return preview_alerts(definition_from_json(named, self._settings), self._archive.latest(), window)
+
+    def remark(self, number: int, happening: Remark, *, author: str, comment: str = "") -> dict[str, Any]:
+        """Acknowledge an alert, take that back, or comment on it; durable on return, and listed as an alert.
+
+        Parameters
+        ----------
+        number
+            Number of the alert.
+        happening
+            "acknowledged", "reopened" or "commented".
+        author
+            Name of the caller.
+        comment
+            Text of at most `LONGEST_COMMENT` characters; required if the alert is only commented on.
+
+        Raises
+        ------
+        NotFound
+            No alert has this number.
+        InvalidQuery
+            The comment is missing, too long or not printable; the alert is a remark, or has too many.
+        """
+        comment = comment.strip()
+        if happening == "commented" and not comment:
+            raise InvalidQuery("a comment needs a text; got none")
+        if len(comment) > LONGEST_COMMENT:
+            raise InvalidQuery(f"a comment has at most {LONGEST_COMMENT:,} letters; got {len(comment):,}; shorten it")
+        if not all(line.isprintable() for line in comment.split("\n")):
+            raise InvalidQuery("a comment has lines of printable letters; got control characters; leave them out")
+        alert = self.store.alert(number)
+        body = {name: alert.body.get(name) for name in ("variable", "place", "rule", "snapshot", "since", "until")}
+        words = f"{alert.name} {happening} at {alert.body['place']} by {author}"
+        body |= {"author": author, "comment": comment, "text": f"{words}: {comment}" if comment else words}
+        return self._describe_alert(self.store.add_remark(Alert(alert.name, happening, body, self._clock()), number))
+
     def show(self, name: str) -> dict[str, Any]:
-        document = entry_json(self.store.entry(name), self._clock())
+        document = entry_json(self.store.entry(name), self._clock(), self.store.remarks())
         return {**document, "undelivered": self.store.list_undelivered(name, limit=UNDELIVERED)}
 
     def listing(self) -> list[dict[str, Any]]:
         """Describe all standing queries as `show` does, without undelivered alerts, oldest first."""
-        return [entry_json(entry, self._clock()) for entry in self.store.entries()]
+        remarks = self.store.remarks()
+        return [entry_json(entry, self._clock(), remarks) for entry in self.store.entries()]
 
-    def alerts(self, *, name: str | None = None, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
-        """List alerts with numbers above `after`, oldest first."""
-        newer_alerts = self.store.alerts(name=name, after=after, limit=limit)
-        return [
-            {**alert.to_json(self._archive.name), "at": format_timestamp(alert.at_ns), "muted": alert.muted}
-            for alert in newer_alerts
-        ]
+    def alerts(
+        self, *, name: str | None = None, after: int = 0, limit: int = 1000, newest: bool = False
+    ) -> list[dict[str, Any]]:
+        """List alerts and remarks with numbers above `after`, oldest first; the first ones, or the newest."""
+        newer_alerts = self.store.alerts(name=name, after=after, limit=limit, newest=newest)
+        return [self._describe_alert(alert) for alert in newer_alerts]
+
+    def _describe_alert(self, alert: Alert) -> dict[str, Any]:
+        return {**alert.to_json(self._archive.name), "at": format_timestamp(alert.at_ns), "muted": alert.muted}
 
     def latest(self, name: str) -> xr.Dataset:
         """Return the newest computed time cell of a standing query, in the format of `Query.compute`.
@@ -265,7 +316,8 @@ class StandingQueries:
             self._exit_stack.close()
 
 
-def entry_json(entry: StandingEntry, now_ns: int) -> dict[str, Any]:
+def entry_json(entry: StandingEntry, now_ns: int, remarks: Mapping[int, Sequence[Alert]]) -> dict[str, Any]:
+    """Describe a standing query with its open episodes; `remarks` are those of all alerts, by number."""
     progress = entry.progress
     return {
         **entry.definition.to_json(),
@@ -273,5 +325,30 @@ def entry_json(entry: StandingEntry, now_ns: int) -> dict[str, Any]:
         "paused": entry.paused,
         "muted_until": format_timestamp(entry.muted_until_ns or 0) if entry.is_muted(now_ns) else None,
         "snapshot": progress.snapshot,
-        "standing": [asdict(episode) for episode in progress.episodes if episode.cleared_ns is None],
+        "judged": None if progress.judged_ns is None else format_timestamp(progress.judged_ns),
+        "standing": [
+            {
+                **asdict(episode),
+                "since": format_timestamp(episode.onset_ns),
+                **_describe_remarks(remarks.get(episode.number or 0, ())),
+            }
+            for episode in progress.episodes
+            if episode.cleared_ns is None
+        ],
+    }
+
+
+def _describe_remarks(remarks: Sequence[Alert]) -> dict[str, Any]:
+    """Say whether an alert is acknowledged, and list the remarks on it."""
+    decisions = [remark.happening for remark in remarks if remark.happening != "commented"]
+    return {
+        "acknowledged": bool(decisions) and decisions[-1] == "acknowledged",
+        "remarks": [
+            {
+                "happening": remark.happening,
+                "at": format_timestamp(remark.at_ns),
+                **{name: remark.body[name] for name in ("author", "comment")},
+            }
+            for remark in remarks
+        ],
     }

@@ -28,6 +28,7 @@ from queries.jobs.records import Event, Job, Outline, SurfaceLayout, SurfacePict
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.conditions import KINDS
 from queries.standing.definition import CHANNELS, LONGEST_TITLE, WEIGHTS
+from queries.standing.service import LONGEST_COMMENT
 from queries.web.auth.scopes import API, find_rule
 from queries.web.responses.problems import MEDIA_TYPE, problem_of, strip_paths
 
@@ -330,7 +331,8 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "condition": {"anyOf": [_ref("Condition"), {"type": "null"}]},
             "to": {"type": "array", "items": {"type": "string", "pattern": f"^({'|'.join(CHANNELS)})(:.*)?$"}},
         },
-        ["name", "query"],
+        # Without a name it is made of the title.
+        ["query"],
     ),
     "Condition": {"oneOf": [_condition(kind) for kind in KINDS.values()]},
     "Mute": {
@@ -339,6 +341,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
             _object({"for": _DURATION}, ["for"]),
         ]
     },
+    "Remark": _object({"comment": {"type": "string", "maxLength": LONGEST_COMMENT}}, []),
     "Login": _object({"key": _TEXT}, ["key"]),
     "Job": _object({**_JOB, "plan": _object(_PLAN, sorted(_PLAN))}, sorted(_JOB)),
     "Plan": _object(_PLAN, sorted(_PLAN)),
@@ -412,6 +415,27 @@ COMPONENTS: Final[dict[str, Schema]] = {
     },
     "Deployment": {"type": "object", "required": ["network", "feed"]},
     "Alert": {"type": "object", "required": ["id", "number", "query", "happening", "at", "muted", "text"]},
+    "StandingPreview": _object(
+        {
+            **dict.fromkeys(("start", "stop", "snapshot", "rule", "unit"), _TEXT),
+            **dict.fromkeys(("level", "clear"), {"type": ["number", "null"]}),
+            **dict.fromkeys(("places", "raised"), _COUNT),
+            "alerts": {"type": "array", "items": {"type": "object", "required": ["happening", "place", "text"]}},
+            "series": {
+                "type": ["object", "null"], "required": ["places", "times", "values"],
+                "properties": {
+                    "places": {"type": "array", "items": _TEXT}, "times": {"type": "array", "items": _TEXT},
+                    "values": _ARRAY,
+                },
+            },
+            "recent": {
+                "type": ["object", "null"],
+                "properties": dict.fromkeys(("low", "middle", "high", "fall", "rise"), {"type": ["number", "null"]}),
+            },
+            "notes": {"type": "array", "items": _TEXT},
+        },
+        ["start", "stop", "snapshot", "rule", "unit", "places", "raised", "alerts", "series", "recent", "notes"],
+    ),
 }  # fmt: skip
 
 # Common to all routes; the problem document has the details.

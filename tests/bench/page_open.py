@@ -93,6 +93,8 @@ def kept_open(
     tabs = {name: Tab(browser, f"{here.address}#{target}") for name, target in TABS.items()}
     for tab in tabs.values():
         tab.wait_for("document.body?.dataset.ready === 'yes'")
+    # All that is folded is drawn as it moves.
+    tabs["engine"].evaluate("document.querySelectorAll('details.block').forEach((block) => { block.open = true; })")
     begun, looks = time.monotonic(), []
     step_s = 60.0 * min(1.0, minutes / 10)
     while len(looks) * step_s < minutes * 60:

@@ -66,7 +66,14 @@ def _explain(page: Page, _stations: int) -> None:
     page.locator("#explain").click()
 
 
+def _say_when(page: Page, _stations: int) -> None:
+    page.locator("#new-standing").click()
+    page.locator("#condition").select_option("below")
+
+
 def _choose_plan(page: Page, _stations: int) -> None:
+    page.locator("#plan-summary").click()
+    page.locator("#plan-graph svg").wait_for()
     page.evaluate("() => document.querySelector('#plan-graph svg').classList.add('before')")
     page.locator("#plan-of").select_option(index=1)
 
@@ -88,18 +95,16 @@ USES: Final[Mapping[str, Use]] = {
         " && document.querySelector('#stations-list tbody tr').textContent.includes(`Gauge ${stations}`)",
         "document.querySelector('#quality-list tbody tr')",
     ),
-    # The standing queries with their alerts and their freshness; choosing a condition offers its bounds.
+    # The standing queries with their alerts and their freshness; the form asks for the number of a condition.
     "standing": Use(
         "document.querySelectorAll('#standing-list tbody tr').length === standing"
         " && document.querySelector('#freshness tbody tr') && document.querySelector('#alerts tbody tr')",
-        lambda page, _stations: page.locator("#condition").select_option("threshold") and None,
-        "document.getElementById('condition-above')",
+        _say_when,
+        "document.getElementById('condition-level').offsetParent",
     ),
-    # Numbers, the plan, the moving graphs with their lines, snapshots; choosing another plan draws it.
+    # The summary, and numbers and snapshots below it; choosing another plan draws it.
     "engine": Use(
-        "document.querySelector('#tiles dd') && document.querySelector('#plan-graph svg')"
-        " && [0, 1, 2].every((number) => document.querySelectorAll('.picture.small')[number]?.figure?.find('lines')"
-        ".data.times.length)"
+        "document.querySelector('#engine-summary li') && document.querySelector('#tiles dd')"
         " && document.querySelector('#snapshots tbody tr')",
         _choose_plan,
         "document.querySelector('#plan-graph svg:not(.before)')",

@@ -111,15 +111,15 @@ def test_a_map_its_files_and_an_alert_are_ten_actions_away(
         assert find_lacks([of_map, of_readings]) == {}
 
         visitor.click(page.get_by_role("navigation", name="Pages").get_by_role("link", name="Standing"))
-        visitor.choose("Alert when", "A value is above or below")
-        visitor.fill("Above", f"{threshold_c} degC")
-        visitor.fill("Tell", hook.url("/hot"))
+        visitor.choose("The value", "is above")
+        visitor.fill("Number [°C]", str(threshold_c))
+        visitor.fill("Webhook", hook.url("/hot"))
         visitor.click(page.get_by_role("button", name="Create"))
         expect(page.locator("#standing-list")).to_contain_text("Air temperature")
         assert hook.got == []
         visit.ingest_later()
         eventually(page, lambda: bool(hook.got))
-        expect(page.locator("#alerts tbody tr").first).to_contain_text("raised")
+        expect(page.locator("#alerts tbody")).to_contain_text("raised")
     rows = network.written_c[network.raw_count :]
     above = {each for at, each in enumerate(network.ids) if np.nanmax(rows[:, at]) > threshold_c}
     assert {letter["place"] for _, letter in hook.got if letter["happening"] == "raised"} <= above

@@ -74,6 +74,9 @@ export const logOut = () => send(SESSION, { method: "DELETE" });
 const standing = (name, what = "") => `${PREFIX}/standing/${encodeURIComponent(name)}${what}`;
 export const createStanding = (document) => post(`${PREFIX}/standing`, document);
 export const changeStanding = (name, what, document) => post(standing(name, `/${what}`), document);
+/** Acknowledge an alert, comment on it, or open it again. */
+export const remark = (number, act, comment) => post(`${PREFIX}/standing/alerts/${number}/${act}`, comment ? { comment } : {});
+export const previewStanding = (document) => post(`${PREFIX}/standing/preview`, document);
 export const removeStanding = (name) => send(standing(name), { method: "DELETE" });
 
 const board = (name) => `boards/${encodeURIComponent(name)}`;
@@ -123,7 +126,7 @@ function bytes(text) {
 }
 
 // Typed arrays have the machine's byte order; every machine that runs a browser today is little-endian, as the API is.
-const floats = (text) => new Float64Array(bytes(text).buffer);
+export const floats = (text) => new Float64Array(bytes(text).buffer);
 
 /** One time cell of a map, or of its variance; `signal` lets the caller drop a request that is on its way. */
 export async function frame(id, time, level, part, signal) {

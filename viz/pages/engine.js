@@ -1,4 +1,4 @@
-// Engine: plans as graphs with rates, queue and caches as they move, the scheduler's choices, snapshots on a line of time.
+// Engine: how it is in sentences, and below for developers: plans as graphs, what moves, caches, choices, snapshots.
 
 import * as api from "./api.js";
 import { bytes, choice, duration, empty, field, h, instant, number, table } from "./dom.js";
@@ -6,10 +6,13 @@ import { spread, stretch } from "./figures.js";
 import { drawGraph, drawTimeline } from "./graph.js";
 import { drawLines, legend } from "./pictures.js";
 import { Streams } from "./streams.js";
+import { summarise } from "./summary.js";
 import { T } from "./text.js";
 import { longName } from "./variables.js";
 
 const AGAIN_MS = 2000;
+/** Signs of states, which are told by word and colour as well. */
+const MARKS = { good: "✓", attention: "▲", bad: "✕" };
 /** What the moving graphs show [s]. */
 const SHOWN_S = 600;
 /** Queries and snapshots at most, the newest: they are looked at every two seconds. */
@@ -44,20 +47,26 @@ class Engine {
     this.snapshots = h("div", { id: "snapshots" });
     this.movingTable = h("div");
     this.streams = new Streams(move);
-    const block = (id, title, ...inner) => h("section", { "aria-labelledby": id }, h("h2", { id }, title), ...inner);
+    this.summary = h("ul", { id: "engine-summary" });
+    // What is folded is drawn when it is opened: it has no width before.
+    const block = (id, title, ...inner) => h("details", { class: "block", on: { toggle: ({ target }) => target.open && frame.attempt(() => this.unfold()) } }, h("summary", { id: `${id}-summary` }, h("h3", {}, title)), ...inner);
+    this.planPart = block("plan", T.engine.plan, field(T.engine.planOf, this.which), this.graph);
+    this.movingPart = block("moving", T.engine.moving, h("div", { class: "three" }, Object.keys(GRAPHS).map((name) => h("figure", { class: "pane" }, this.graphs[name], legend(Object.keys(GRAPHS[name][1]).map((line) => ({ name: T.engine.lines[line] }))), h("figcaption", { id: `moving-${name}` }, T.engine.graphs[name])))),
+      h("details", { class: "as-table" }, h("summary", {}, T.pane.table), this.movingTable));
+    this.streamPart = block("stream", T.streams.title, this.streams.element);
     root.append(
-      block("now-title", T.engine.now, this.tiles),
-      block("plan-title", T.engine.plan, field(T.engine.planOf, this.which), this.graph),
-      block("moving-title", T.engine.moving, h("div", { class: "three" }, Object.keys(GRAPHS).map((name) => h("figure", { class: "pane" }, this.graphs[name], legend(Object.keys(GRAPHS[name][1]).map((line) => ({ name: T.engine.lines[line] }))), h("figcaption", { id: `moving-${name}` }, T.engine.graphs[name])))),
-        h("details", { class: "as-table" }, h("summary", {}, T.pane.table), this.movingTable)),
-      h("div", { class: "halves" }, block("choices-title", T.engine.choices, this.choices), block("caches-title", T.engine.caches, this.caches)),
-      this.streams.element,
-      block("snapshots-title", T.engine.snapshots, this.snapshots));
+      h("section", { "aria-labelledby": "summary-title" }, h("h2", { id: "summary-title" }, T.summary.title), this.summary),
+      h("section", { class: "developers", "aria-labelledby": "developers-title" }, h("h2", { id: "developers-title" }, T.summary.details),
+        block("now", T.engine.now, this.tiles), this.planPart, this.movingPart, this.streamPart,
+        block("choices", T.engine.choices, this.choices), block("caches", T.engine.caches, this.caches), block("snapshots", T.engine.snapshots, this.snapshots)));
   }
 
   async show(params) {
     this.frame.units(T.frame.noUnits);
-    this.wanted = params.get("plan") ?? this.wanted;
+    if (params.get("plan")) {
+      this.wanted = params.get("plan");
+      this.planPart.open = true;
+    }
     await this.look();
     clearInterval(this.timer);
     this.timer = setInterval(() => this.look().catch(() => {}), AGAIN_MS);
@@ -77,15 +86,33 @@ class Engine {
 
   async lookOnce() {
     const optional = (what) => api.look(what).catch((problem) => (problem.status === 404 ? null : Promise.reject(problem)));
-    const [engine, jobs, standing, entries, snapshots] = await Promise.all([api.look("engine"), this.frame.may("query") ? api.look(`queries?limit=${MOST_LISTED}`) : [], optional("standing/statistics"), optional("standing"), api.look(`snapshots?limit=${MOST_LISTED}`)]);
+    const [engine, jobs, standing, entries, snapshots, server] = await Promise.all([api.look("engine"), this.frame.may("query") ? api.look(`queries?limit=${MOST_LISTED}`) : [], optional("standing/statistics"), optional("standing"), api.look(`snapshots?limit=${MOST_LISTED}`), api.alive(), this.streams.look()]);
+    // How stations are is measured by what has come: it changes with the snapshots, and is long where they are many.
+    if (!this.health || snapshots[0]?.id !== this.healthOf) [this.health, this.healthOf] = [await api.look("stations/health"), snapshots[0]?.id];
     this.note({ at: Date.now(), engine, standing });
+    this.drawSummary({ engine, standing, entries: entries ?? [], snapshots, health: this.health, troubles: server.troubles, stream: this.streams.now, now: Date.now() });
     this.drawTiles(engine, standing);
     this.offerPlans(jobs, entries ?? []);
     this.drawCaches(engine);
     this.drawChoices(standing);
     this.drawSnapshots(snapshots);
     await this.drawMoving();
-    await this.streams.look();
+  }
+
+  /** Draw what was folded until now. */
+  async unfold() {
+    if (this.planPart.open && this.plans && !this.planned) await this.drawPlan("");
+    if (this.history.length) await this.drawMoving();
+    await this.streams.redraw();
+  }
+
+  drawSummary(told) {
+    const sentences = summarise(told);
+    const text = JSON.stringify(sentences);
+    // What is selected stays selected while nothing changes.
+    if (text === this.summed) return;
+    this.summed = text;
+    this.summary.replaceChildren(...sentences.map(({ topic, state, text: words }) => h("li", { class: state, data: { topic } }, h("span", { class: "mark" }, `${MARKS[state]} ${T.summary.states[state]}`), h("span", {}, words))));
   }
 
   /** Remember of what was told the numbers that are drawn, for as long as they are. */
@@ -127,7 +154,7 @@ class Engine {
     }
     const running = this.plans.get(this.which.value)?.job;
     const progress = running ? `${running.state}${running.fraction}` : "";
-    if (this.planned !== this.which.value + progress) this.frame.attempt(() => this.drawPlan(progress));
+    if (this.planPart.open && this.planned !== this.which.value + progress) this.frame.attempt(() => this.drawPlan(progress));
   }
 
   choosePlan() {

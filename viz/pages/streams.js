@@ -31,6 +31,8 @@ export class Streams {
   constructor(move) {
     this.move = move;
     this.records = [];
+    /** The state of the stream and its newest record; null where there is none. */
+    this.now = null;
     this.state = h("p", { id: "stream-state", role: "status" });
     this.tiles = h("dl", { id: "stream-tiles", class: "tiles" });
     this.graphs = Object.fromEntries(Object.keys(GRAPHS).map((name) => [name, h("div", { id: `stream-${name}`, class: "picture small", role: "img", "aria-labelledby": `stream-${name}-words` })]));
@@ -42,7 +44,7 @@ export class Streams {
       this.limit, h("details", { class: "as-table" }, h("summary", {}, T.pane.table), this.table));
     this.none = empty(T.streams.none, T.streams.noneAdvice, h("pre", { tabindex: 0 }, T.streams.noneCommand));
     this.none.id = "no-stream";
-    this.element = h("section", { "aria-labelledby": "stream-title" }, h("h2", { id: "stream-title" }, T.streams.title), this.state, this.none, this.moving);
+    this.element = h("div", { id: "stream" }, this.state, this.none, this.moving);
     this.moving.hidden = true;
   }
 
@@ -57,6 +59,7 @@ export class Streams {
     const newest = this.records[this.records.length - 1];
     this.state.textContent = is ? T.streams.states[told.state](instant(newest.at.slice(0, 19))) : "";
     this.state.className = told.state === "lost" ? "bad" : "";
+    this.now = is ? { state: told.state, record: newest } : null;
     if (is && (told.records.length || this.undrawn)) await this.draw(newest);
   }
 

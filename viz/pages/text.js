@@ -5,6 +5,7 @@ import { BOARDS } from "./text_boards.js";
 import { IMPORTING } from "./text_import.js";
 import { OTHERS } from "./text_others.js";
 import { OVERVIEW } from "./text_overview.js";
+import { WATCH } from "./text_watch.js";
 import { unitText } from "./units.js";
 
 export const T = {
@@ -282,4 +283,5 @@ export const T = {
   overview: OVERVIEW,
   ...BOARDS,
   importing: IMPORTING,
+  ...WATCH,
 };

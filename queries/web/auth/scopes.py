@@ -78,6 +78,9 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/queries/*", "query"),
     ("DELETE", f"{API}/queries/*", "query"),
     ("GET", f"{API}/queries/*/**", "query"),
+    ("POST", f"{API}/standing/preview", "query"),
+    # Remarks of operators on alerts.
+    ("POST", f"{API}/standing/alerts/*/*", "operate"),
     # Persistent changes.
     ("POST", f"{API}/standing", "write"),
     ("POST", f"{API}/standing/*/*", "write"),

@@ -2,8 +2,10 @@
 
 import math
 import os
+import shutil
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -12,6 +14,7 @@ from fastapi.concurrency import run_in_threadpool
 from hypergrid.archive.arrays import stream_log
 from hypergrid.core.times import SECOND_NS, format_timestamp, parse_instant
 from hypergrid.execution.planning.explain import make_plan_graph
+from hypergrid.execution.planning.plan import free_bytes
 from hypergrid.execution.running.result_cache import RESULT_CACHE
 from hypergrid.interpolation.weight_cache import WEIGHTS
 from hypergrid.query import OpenArchive
@@ -51,6 +54,8 @@ def router(runner: Runner, archive: OpenArchive, newest: LatestValues) -> APIRou
                 "resident_bytes": resident_bytes(),
                 "cpu_s": sum(os.times()[:2]),
             },
+            "memory": {"free_bytes": free_bytes(), "total_bytes": _total_memory_bytes()},
+            "disk": _disk_space(archive.path),
         }
 
     @routes.post("/engine/plan", openapi_extra=body_of("Query"))
@@ -120,6 +125,23 @@ def _state(last: stream_log.Record, now_ns: int) -> Literal["running", "ended", 
         return "ended"
     # A killed stream leaves no end record, only old ones.
     return "running" if now_ns - last["at_ns"] < _SILENT_S * SECOND_NS else "lost"
+
+
+def _total_memory_bytes() -> int | None:
+    """Return the memory of this machine [bytes]; None if unavailable."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return None
+
+
+def _disk_space(folder: Path) -> dict[str, int] | None:
+    """Return the free and the total space of a folder's disk [bytes]; None if unavailable."""
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        return None
+    return {"free_bytes": usage.free, "total_bytes": usage.total}
 
 
 def resident_bytes() -> int | None:

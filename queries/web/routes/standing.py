@@ -7,15 +7,18 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Header, Query, Request, Response
+import anyio
+from anyio import to_thread
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from hypergrid.core.errors import InvalidQuery, InvalidTime, NotFound
-from hypergrid.core.times import parse_duration, parse_instant
+from hypergrid.core.times import Window, parse_duration, parse_instant
 from hypergrid.formats.results import FORMATS
+from queries.standing.repository import Remark
 from queries.standing.service import StandingQueries
 from queries.web.auth.scopes import API, is_allowed
 from queries.web.responses.bodies import read_document
@@ -33,11 +36,16 @@ LAST_NS: Final = 2**63 - 1
 """Largest representable instant [ns since 1970 UTC]."""
 AT_ONCE: Final = 100
 """Alerts read at once by a stream."""
+PREVIEWS: Final = 1
+"""Previews that are computed at a time; others wait, as each may take a processor for ten seconds."""
+ACTS: Final[Mapping[str, Remark]] = {"acknowledge": "acknowledged", "comment": "commented", "reopen": "reopened"}
+"""Remarks by the last part of their address."""
 
 
 def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -> APIRouter:
     """Create the routes of this module; `clock` returns the time [ns since 1970 UTC]."""
     routes = APIRouter(tags=["standing"])
+    previewing = anyio.CapacityLimiter(PREVIEWS)
 
     def known(request: Request, name: str) -> str:
         """Check a name in the URL, recording it for the audit log."""
@@ -80,12 +88,52 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
 
     @routes.get("/standing/alerts", responses=answer_of("Alert", listed=True))
     def alerts(
+        *,
         after: Annotated[int, Query(ge=0, le=2**53, description="number of the last alert that is known")] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         name: Annotated[str | None, Query(max_length=63, description="of this standing query only")] = None,
+        newest: Annotated[bool, Query(description="the newest ones, where there are more than the limit")] = False,
     ) -> list[dict[str, Any]]:
-        """Return alerts in the order in which they were found."""
-        return standing.alerts(name=name, after=after, limit=limit)
+        """Return alerts, and the remarks on them, in the order in which they were found."""
+        return standing.alerts(name=name, after=after, limit=limit, newest=newest)
+
+    @routes.post(
+        "/standing/alerts/{number}/{act}",
+        status_code=201,
+        openapi_extra=body_of("Remark"),
+        responses=answer_of("Alert", status=201),
+    )
+    async def remark(
+        request: Request,
+        number: Annotated[int, Path(ge=1, le=2**53)],
+        act: Literal["acknowledge", "comment", "reopen"],
+    ) -> dict[str, Any]:
+        """Acknowledge an alert, comment on it, or open it again; who did so and when is listed among the alerts."""
+        document = await read_document(request)
+        request.state.about = str(number)
+        comment = document.get("comment", "")
+        if not isinstance(comment, str) or set(document) - {"comment"}:
+            raise InvalidQuery(f"a remark is a JSON object with at most a text as 'comment'; got {sorted(document)}")
+        author = request.state.caller.name
+        add = partial(standing.remark, number, ACTS[act], author=author, comment=comment)
+        try:
+            return await run_in_threadpool(add)
+        except NotFound as error:
+            raise NoSuchPage(str(error)) from error
+
+    @routes.post("/standing/preview", openapi_extra=body_of("StandingQuery"), responses=answer_of("StandingPreview"))
+    async def preview(
+        request: Request,
+        start: Annotated[str | None, Query(description="first instant; a week before the newest where absent")] = None,
+        stop: Annotated[str | None, Query(description="first instant that is not judged any more")] = None,
+    ) -> dict[str, Any]:
+        """Say which alerts a standing query would have raised and cleared in the past; nothing is stored or sent."""
+        document = await read_document(request)
+        if (start is None) != (stop is None):
+            raise InvalidQuery("a preview needs both 'start' and 'stop', or neither for the newest week")
+        window = None if start is None else Window.parse(start, stop)
+        made = await to_thread.run_sync(standing.preview, document, window, limiter=previewing)
+        return made.to_json()
 
     @routes.get("/standing/alerts/events", response_class=EventSourceResponse)
     async def follow_alerts(

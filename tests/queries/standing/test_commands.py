@@ -23,7 +23,7 @@ from tests.queries.standing.live import START_NS, STATIONS, Live
 AIR = {"variable": "air_temperature", "steps": []}
 HOT = {"name": "hot", "query": AIR, "condition": {"kind": "threshold", "above": 20, "clear": 18}}
 NOT_SERVED = "no server runs them now: nothing is evaluated or told until 'hypergrid serve {}' does"
-COMMANDS = ("add", "list", "show", "pause", "resume", "mute", "test", "remove", "secret")
+COMMANDS = ("add", "list", "show", "pause", "resume", "mute", "acknowledge", "comment", "test", "remove", "secret")
 
 
 @pytest.fixture
@@ -145,6 +145,27 @@ def test_a_mute_that_cannot_be_says_why(hot: Path, words: list[str], told: str) 
     assert done("show", hot, "hot")["muted_until"] is None
 
 
+def test_alerts_are_acknowledged_and_commented_on(live: Live, hot: Path) -> None:
+    status, out, said = run("standing", "acknowledge", hot, "hot")
+    assert (status, out, "no alert of hot stands" in said) == (2, "", True)
+    live.everywhere(10, 5.0)
+    live.add(10, {"1": 30.0, "2": 30.0})
+    with StandingQueries(hg.open(live.folder), clock=time.time_ns) as standing:
+        standing.runner.settle()
+    assert run("standing", "acknowledge", hot, "hot", "--comment", "On my way")[::2] == (0, "2 of hot acknowledged")
+    assert run("standing", "comment", hot, "hot", "Fan is broken", "--number", "2")[::2] == (0, "1 of hot commented on")
+    assert run("standing", "acknowledge", hot, "hot", "--number", "1", "--off")[::2] == (0, "1 of hot open again")
+    stands = {one["place"]: one for one in done("show", hot, "hot")["standing"]}
+    assert {place: one["acknowledged"] for place, one in stands.items()} == {"1": False, "2": True}
+    assert [one["comment"] for one in stands["2"]["remarks"]] == ["On my way", "Fan is broken"]
+    assert all(one["author"] for one in stands["2"]["remarks"])
+    assert "Fan is broken" in run("standing", "show", hot, "hot")[1]
+    done("add", hot, hot.parent / "document.json", "--name", "other")
+    status, _, said = run("standing", "comment", hot, "other", "x", "--number", "1")
+    assert (status, "alert 1 is of hot, not of other" in said) == (2, True)
+    assert run("standing", "comment", hot, "hot", "x" * 1001)[0] == 2
+
+
 def test_a_test_alert_and_those_that_do_not_arrive_are_shown(live: Live, written: Callable[..., Path]) -> None:
     hook = Hook()
     (live.folder.parent / "settings.toml").write_text(f'webhook_hosts = ["{hook.host}"]\n')
@@ -192,7 +213,7 @@ def test_removing_tells_machines_what_stood(hot: Path) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS[2:-1])
 def test_an_unknown_name_or_no_archive_is_wrong_use(hot: Path, tmp_path: Path, command: str) -> None:
-    more = ["--off"] if command == "mute" else []
+    more = {"mute": ["--off"], "comment": ["seen"]}.get(command, [])
     status, out, said = run("standing", command, hot, "hit", *more)
     assert (status, out) == (2, "")
     assert said == "hypergrid: unknown standing query 'hit'; did you mean 'hot'? There are: hot"

@@ -192,6 +192,8 @@ def test_the_engine_tells_what_it_holds(client: httpx.Client) -> None:
         assert 0 <= cache["held_bytes"] <= cache["allowed_bytes"]
     assert told["process"]["resident_bytes"] > 10_000_000
     assert told["process"]["up_s"] > 0
+    for held in ("disk", "memory"):
+        assert 0 < told[held]["free_bytes"] <= told[held]["total_bytes"]
 
 
 def test_how_the_stations_are(client: httpx.Client) -> None:

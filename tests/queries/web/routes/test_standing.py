@@ -1,11 +1,13 @@
 """Standing queries over HTTP: made, looked at, paused, muted, tested, removed; alerts as they come, and resumed."""
 
+import base64
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import xarray as xr
 
@@ -203,3 +205,79 @@ def test_the_newest_result_is_downloaded(client: httpx.Client, standing: Standin
     )
     assert client.get(f"{HERE}/hours/result", params={"f": "doc"}).status_code == 404
     assert client.get(f"{HERE}/never/result").status_code == 404
+
+
+def test_a_title_makes_the_name(client: httpx.Client) -> None:
+    document = {"title": "Frost in the vineyard!", **{key: FROST[key] for key in ("query", "condition")}}
+    made = [client.post(HERE, json=document) for _ in range(2)]
+    assert [(one.status_code, one.json()["name"]) for one in made] == [
+        (201, "frost-in-the-vineyard"), (201, "frost-in-the-vineyard-2"),
+    ]  # fmt: skip
+    assert {one["title"] for one in client.get(HERE).json()} == {"Frost in the vineyard!"}
+
+
+def test_a_preview_stores_nothing_and_says_what_would_have_been_told(client: httpx.Client) -> None:
+    document = {"title": "Cold", "query": FROST["query"], "condition": {"kind": "threshold", "below": "300 K"}}
+    told = client.post(f"{HERE}/preview", json=document)
+    assert told.status_code == 200, told.text
+    body = told.json()
+    assert (body["unit"], body["rule"]) == ("degC", "value below 26.85 °C")
+    assert body["raised"] > 0
+    assert {one["happening"] for one in body["alerts"]} <= {"raised", "cleared"}
+    assert len(body["series"]["times"]) > 10
+    shape = body["series"]["values"]["shape"]
+    assert shape == [len(body["series"]["places"]), len(body["series"]["times"])]
+    values = np.frombuffer(base64.b64decode(body["series"]["values"]["float64"]), "<f8").reshape(shape)
+    assert np.nanmin(values) < 26.85
+    assert body["recent"]["low"] <= body["recent"]["middle"] <= body["recent"]["high"]
+    span = {"start": body["start"], "stop": body["stop"]}
+    assert client.post(f"{HERE}/preview", params=span, json=document).json() == body
+    assert client.get(HERE).json() == client.get(f"{HERE}/alerts").json() == []
+
+
+@pytest.mark.parametrize(
+    ("document", "params", "words"),
+    [
+        ({}, {}, "query"),
+        ({"query": {"variable": "air_temprature"}}, {}, "air_temperature"),
+        (FROST, {"start": "2007-10-01"}, "both 'start' and 'stop'"),
+        (FROST, {"start": "2007-10-02", "stop": "2007-10-01"}, "stop after its start"),
+        (FROST, {"start": "1900-01-01", "stop": "2007-10-01"}, "at most 31day"),
+        ({**FROST, "to": ["webhook:http://169.254.169.254/"]}, {}, "not allowed"),
+    ],
+)
+def test_a_preview_that_cannot_be_made(
+    client: httpx.Client, document: Document, params: dict[str, str], words: str
+) -> None:
+    answer = client.post(f"{HERE}/preview", json=document, params=params)
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json"), answer.text
+    assert words in answer.json()["detail"]
+
+
+def test_alerts_are_acknowledged_commented_on_and_opened_again(client: httpx.Client) -> None:
+    client.post(HERE, json=FROST)
+    client.post(f"{HERE}/frost/test")
+    made = client.post(f"{HERE}/alerts/1/acknowledge", json={})
+    assert (made.status_code, made.json()["happening"], made.json()["about"]) == (201, "acknowledged", 1)
+    assert (made.json()["author"], made.json()["at"]) == ("this machine", "2024-01-01T00:00:00Z")
+    assert client.post(f"{HERE}/alerts/1/comment", json={"comment": "Seen"}).json()["comment"] == "Seen"
+    assert client.post(f"{HERE}/alerts/1/reopen", json={}).status_code == 201
+    listed = client.get(f"{HERE}/alerts", params={"newest": True, "limit": 3}).json()
+    assert [one["happening"] for one in listed] == ["acknowledged", "commented", "reopened"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("7/acknowledge", {}, 404), ("0/acknowledge", {}, 422), ("one/comment", {"comment": "x"}, 422),
+        ("1/forget", {}, 422), ("1/comment", {}, 422), ("1/comment", {"comment": 5}, 422),
+        ("1/comment", {"comment": "x" * 1001}, 422), ("1/acknowledge", {"author": "eve"}, 422),
+    ],
+)  # fmt: skip
+def test_a_remark_that_does_not_fit(client: httpx.Client, path: str, body: Document, status: int) -> None:
+    client.post(HERE, json=FROST)
+    client.post(f"{HERE}/frost/test")
+    answer = client.post(f"{HERE}/alerts/{path}", json=body)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.status_code == status, answer.text
+    assert len(client.get(f"{HERE}/alerts").json()) == 1
