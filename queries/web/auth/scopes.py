@@ -23,6 +23,8 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", "/static/**", "open"),
     ("GET", "/bokeh/**", "open"),
     ("GET", "/figures/*", "open"),
+    ("GET", "/docs", "open"),
+    ("GET", "/docs/**", "open"),
     ("GET", "/health/live", "open"),
     ("GET", "/health/ready", "open"),
     ("GET", f"{API}/session", "open"),
@@ -76,7 +78,7 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
 """Method, path and need; "*" matches one path segment, "**" any number. The first matching row counts."""
 
 # Equal for all callers, and a page loads some thirty of them together.
-FILES: Final = ("/", "/static/**", "/bokeh/**")
+FILES: Final = ("/", "/static/**", "/bokeh/**", "/docs/**")
 """Routes of static files, exempt from rates and open-request limits."""
 # Event streams must not block the monitoring.
 PROBES: Final = ("/health", "/health/live", "/health/ready", "/metrics")

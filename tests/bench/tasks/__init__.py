@@ -1,0 +1,1 @@
+"""Ten tasks of a station network, each solved by hand with pandas, xarray and PyKrige, and with HyperGrid."""
