@@ -6,12 +6,12 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from starlette.testclient import TestClient
+import httpx
 
 import hypergrid as hg
 from hypergrid.cli.main import load_command
@@ -27,6 +27,7 @@ from queries.web.app import create_app
 from station_data.generate import generate
 from station_data.terrain import write_terrain
 from tests.end_to_end.in_process import hypergrid
+from tests.serving import serving
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = ROOT / "viz" / "docs"
@@ -182,21 +183,15 @@ def _check_toml(block: Block, _names: dict[str, Any]) -> None:
 
 
 def _get_addresses(block: Block, _names: dict[str, Any]) -> None:
-    with _open_client() as client:
+    archive = hg.open(ARCHIVE)
+    app = create_app(Runner(archive), Catalogue(archive, saved=ROOT / "station_data" / "queries"))
+    with serving(app) as address:
         for line in block.text.splitlines():
-            method, address = line.split(" ", 1)
-            answer = client.request(method, address)
+            method, path = line.split(" ", 1)
+            answer = httpx.request(method, address + path, timeout=60, trust_env=False)
             print(answer.text[:2000])
             if answer.status_code != 200:
                 raise BlockFailed(f"{line}: status {answer.status_code}: {answer.text[:500]}")
-
-
-@contextlib.contextmanager
-def _open_client() -> Iterator[TestClient]:
-    archive = hg.open(ARCHIVE)
-    app = create_app(Runner(archive), Catalogue(archive, saved=ROOT / "station_data" / "queries"))
-    with TestClient(app, base_url="http://127.0.0.1:8765") as client:
-        yield client
 
 
 RUNNERS: Final[Mapping[str, Callable[[Block, dict[str, Any]], None]]] = {

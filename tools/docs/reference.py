@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import click
-
 import hypergrid as hg
 from hypergrid.cli.main import PANELS, load_command
 from hypergrid.perspective.functions.catalogue import format_tables, list_catalogue
@@ -155,7 +153,7 @@ def _describe_command(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401
         for inner, command_of in command.commands.items():
             yield from _describe_command(f"{name} {inner}", command_of)
         return
-    context = command.make_context(name, [], resilient_parsing=True)
+    context = command.context_class(command, info_name=name)
     usage = " ".join(command.collect_usage_pieces(context))
     yield f"### hypergrid {name}"
     yield f"```text\nhypergrid {name} {usage}\n```"
@@ -165,7 +163,7 @@ def _describe_command(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401
         yield "\n".join(["| argument or option | meaning |", "|---|---|", *rows])
 
 
-def _describe_option(param: click.Parameter, context: click.Context) -> str | None:
+def _describe_option(param: Any, context: Any) -> str | None:  # noqa: ANN401 - those of the library within Typer
     record = param.get_help_record(context)
     if record is None or "--help" in param.opts:
         return None
