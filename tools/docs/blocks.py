@@ -138,7 +138,7 @@ def _run_commands(block: Block, _names: dict[str, Any]) -> None:
             case ["make", target, *_]:
                 if not re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE):
                     raise BlockFailed(f"the Makefile has no target {target!r}")
-            case ["pip", "install", *_]:
+            case ["pip", "install" | "wheel", *_]:
                 pass
             case ["hypergrid", command, *_] if command in LONG_RUNNING:
                 _check_options(words[1:])
@@ -148,7 +148,7 @@ def _run_commands(block: Block, _names: dict[str, Any]) -> None:
                 if done.returncode:
                     raise BlockFailed(f"{line}: status {done.returncode}: {done.stderr.strip()}")
             case _:
-                raise BlockFailed(f"{line}: only hypergrid, make and pip install are run")
+                raise BlockFailed(f"{line}: only hypergrid is run; make, pip wheel and pip install are known")
 
 
 def _check_options(words: list[str]) -> None:
