@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from docutils import nodes
-from latex2mathml.converter import convert
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 
 project = "HyperGrid"
@@ -32,12 +32,12 @@ html_theme_options: Final[dict[str, Any]] = {
 
 
 def _write_inline(writer: Any, node: nodes.math) -> None:  # noqa: ANN401 - a translator of Sphinx
-    writer.body.append(convert(node.astext()))
+    writer.body.append(tex2mathml(node.astext()))
     raise nodes.SkipNode
 
 
 def _write_block(writer: Any, node: nodes.math_block) -> None:  # noqa: ANN401 - a translator of Sphinx
-    writer.body.append(f'<div class="formula">{convert(node.astext(), display="block")}</div>')
+    writer.body.append(f'<div class="formula">{tex2mathml(node.astext(), as_block=True)}</div>')
     raise nodes.SkipNode
 
 
