@@ -78,6 +78,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "end_to_end/test_docs_site.py": (
             "test_the_site_is_whole_and_asks_no_other_host",
             "test_search_finds",
+            "test_search_works_in_a_browser_under_the_policy",
             "test_the_server_shows_it_under_a_policy_that_names_its_scripts",
             "test_a_build_that_fails_leaves_the_site_of_before",
         ),

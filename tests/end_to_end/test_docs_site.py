@@ -13,11 +13,19 @@ import httpx
 import matplotlib.pyplot as plt
 import pytest
 import snowballstemmer
+from playwright.sync_api import sync_playwright
 from starlette.applications import Starlette
 
+import hypergrid as hg
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
+from queries.web.app import create_app
+from tests.chromium import OPTIONS, SHELL, chromium_path
+from tests.serving import serving
 from tools.docs.blocks import BlockFailed
 from tools.docs.build import build
 from tools.docs.reference import format_docstring
+from tools.wheel_rooms import iterate_files
 from viz.site import site
 
 
@@ -93,6 +101,48 @@ def test_the_server_shows_it_under_a_policy_that_names_its_scripts(guide: Path) 
         assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy
     assert get(pages, "/docs/how_to/gaps.html").status_code == 200
     assert get(pages, "/docs/nowhere.html").status_code == 404
+
+
+@pytest.fixture
+def chromium() -> str:
+    path = chromium_path()
+    if path is None:
+        pytest.skip(f"no Chromium on the PATH: install the package {SHELL}, or chromium")
+    return path
+
+
+def test_search_works_in_a_browser_under_the_policy(guide: Path, demo: Path, chromium: str) -> None:
+    archive = hg.open(demo)
+    app = create_app(Runner(archive), Catalogue(archive))
+    app.mount("/", site(guide))
+    complaints: list[str] = []
+    with serving(app) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(OPTIONS))
+        page = browser.new_page(viewport={"width": 390, "height": 844})
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"{address}/")
+        page.locator("#guide").click()
+        page.wait_for_url("**/docs/")
+        page.goto(f"{address}/docs/search.html?q=late+data")
+        page.wait_for_selector("#search-results a[href*='late_data']")
+        page.goto(f"{address}/docs/gallery.html")
+        drawn = page.locator("article img").evaluate_all("images => images.map(image => image.naturalWidth)")
+        # A wide table or line of code scrolls by itself.
+        width = page.evaluate("document.documentElement.scrollWidth")
+        browser.close()
+    assert complaints == []
+    assert len(drawn) >= 12
+    assert min(drawn) > 200
+    assert width <= 390
+
+
+def test_a_wheel_takes_the_guide_along(tmp_path: Path) -> None:
+    for name in ("viz/docs/html/index.html", "viz/docs/why.md", "viz/__pycache__/site.pyc"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    packed = {path.relative_to(tmp_path).as_posix() for path in iterate_files(tmp_path)}
+    assert packed == {"viz/docs/html/index.html", "viz/docs/why.md"}
 
 
 def test_without_a_guide_there_is_no_link(tmp_path: Path) -> None:
