@@ -1,1 +1,0 @@
-"""Ten tasks of a station network, each solved by hand with pandas, xarray and PyKrige, and with HyperGrid."""

@@ -1,1 +1,0 @@
-"""The guide: its pages are run, its reference is generated, and both become a site."""
