@@ -56,6 +56,7 @@ def build(out: Path = DOCS, *, archive: Path | None = None) -> None:
         draw_pictures(source, work / "pages", chosen)
         write_reference(source, chosen)
         shutil.copytree(ROOT / "station_data" / "pictures", source / "pictures")
+        shutil.copytree(ROOT / "station_data" / "notebooks", source / "notebooks")
         (source / "static").mkdir()
         shutil.copy(SETTINGS / "guide.css", source / "static")
         shutil.copy(ROOT / "viz" / "pages" / "icon.svg", source)
