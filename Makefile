@@ -1,6 +1,6 @@
 # Each target makes the environment .venv first, where it is missing or its lock has changed. Needs Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help setup chromium mosquitto judges atlas demo serve warm quick test soak check bench lock clean
+.PHONY: help setup chromium mosquitto judges atlas demo serve docs warm quick test soak check bench lock clean
 
 BIN := .venv/bin
 STAMP := .venv/ready
@@ -43,6 +43,9 @@ demo: $(STAMP) $(ATLAS) ## the whole way once: sample data, ingest, a map, the p
 
 serve: $(STAMP) $(ATLAS) ## the web API and the page (ARGS are those of hypergrid serve)
 	$(BIN)/hypergrid serve $(ARGS)
+
+docs: $(STAMP) ## the guide, which hypergrid serve then shows under /docs (ARGS=--out FOLDER writes it elsewhere)
+	$(BIN)/python -m tools.docs.build $(ARGS)
 
 chromium:
 	@# The shell without windows opens pages in half the time; where there is none, any Chromium will do.

@@ -71,6 +71,17 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "end_to_end/test_command_line.py": ("test_a_second_opinion_is_a_note_and_finds_a_changed_cell",),
         "end_to_end/test_emptied_files.py": ("test_a_file_of_each_kind_emptied_is_named_and_read_by_nobody",),
         "end_to_end/test_compare_methods.py": ("test_kriging_is_honest_on_a_real_day",),
+        "end_to_end/test_docs.py": (
+            "test_the_code_of_a_page_runs_as_printed",
+            "test_a_block_that_fails_is_named",
+        ),
+        "end_to_end/test_docs_site.py": (
+            "test_the_site_is_whole_and_asks_no_other_host",
+            "test_search_finds",
+            "test_search_works_in_a_browser_under_the_policy",
+            "test_the_server_shows_it_under_a_policy_that_names_its_scripts",
+            "test_a_build_that_fails_leaves_the_site_of_before",
+        ),
         "end_to_end/test_elevation.py": (
             "test_three_levels_are_three_maps_over_plains_of_their_heights",
             "test_bands_are_the_means_of_their_stations",

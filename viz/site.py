@@ -1,4 +1,4 @@
-"""Static files of the page, BokehJS from the installed package, and empty figures."""
+"""Static files of the page, BokehJS from the installed package, empty figures, and the guide where it was built."""
 
 import importlib
 from importlib.util import find_spec
@@ -9,9 +9,10 @@ from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from hypergrid.core.errors import NotFound
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from viz.figures import Scale, Theme
 
 PAGES: Final = Path(__file__).parent / "pages"
+DOCS: Final = Path(__file__).parent / "docs" / "html"
+"""The guide, as `make docs` builds it; a wheel has it if it was built before."""
+_TOOLS: Final = '<div id="tools">'
+_GUIDE_LINK: Final = '<a id="guide" href="docs/">Guide</a>'
 _LONGEST_TEXT: Final = 200
 _LARGEST: Final = 4000
 """Greatest width and height of a figure [px]."""
@@ -28,18 +33,39 @@ _KEPT: Final = "private, max-age=600"
 _DRAWING: Final = CapacityLimiter(1)
 
 
-def site() -> Starlette:
-    """Create the site: the page, its files, BokehJS and `/figures/{kind}`, empty figures."""
+def site(docs: Path = DOCS) -> Starlette:
+    """Create the site: the page, its files, BokehJS and `/figures/{kind}`, empty figures.
+
+    Parameters
+    ----------
+    docs
+        Folder of the guide, served under `/docs`; where it is absent, the page has no link to it.
+    """
+    has_guide = (docs / "index.html").is_file()
     return Starlette(
         routes=[
-            Route("/", _page),
+            Route("/", _page_with_guide if has_guide else _page),
             Route("/figures/coast", _coast),
             Route("/figures/{kind}", _figure),
             Mount("/static", StaticFiles(directory=PAGES)),
             Mount("/bokeh", StaticFiles(directory=find_bokeh_js())),
+            *([Mount("/docs", GuideFiles(docs))] if has_guide else []),
         ],
         exception_handlers={HTTPException: _problem},
     )
+
+
+class GuideFiles(StaticFiles):
+    """Serves the guide under a policy of its own, which names its inline scripts by their hashes."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(directory=folder, html=True)
+        self._policy = (folder / "policy.txt").read_text(encoding="utf-8")
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers["Content-Security-Policy"] = self._policy
+        return response
 
 
 def find_bokeh_js() -> Path:
@@ -57,6 +83,11 @@ def load_figures() -> None:
 
 async def _page(_request: Request) -> Response:
     return FileResponse(PAGES / "index.html", media_type="text/html; charset=utf-8")
+
+
+async def _page_with_guide(_request: Request) -> Response:
+    text = (PAGES / "index.html").read_text(encoding="utf-8")
+    return HTMLResponse(text.replace(_TOOLS, f"{_GUIDE_LINK}\n    {_TOOLS}", 1))
 
 
 async def _figure(request: Request) -> Response:

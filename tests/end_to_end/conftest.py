@@ -6,6 +6,7 @@ import pytest
 
 from ingest.job import ingest
 from station_data.generate import generate
+from tools.docs.blocks import make_demo
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW_NS = 1_200_000_000 * 10**9
@@ -24,3 +25,9 @@ def five_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
     generate(folder / "stations", start="2007-09-30", days=5, formats=("sensorscope",))
     ingest([folder / "stations"], folder / "build/demo/archive", engine="inprocess", now_ns=NOW_NS)
     return folder
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive that the guide reads: nine days of the sample network, with its terrain."""
+    return make_demo(tmp_path_factory.mktemp("guide"))

@@ -23,6 +23,8 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", "/static/**", "open"),
     ("GET", "/bokeh/**", "open"),
     ("GET", "/figures/*", "open"),
+    ("GET", "/docs", "open"),
+    ("GET", "/docs/**", "open"),
     ("GET", "/health/live", "open"),
     ("GET", "/health/ready", "open"),
     ("GET", f"{API}/session", "open"),
@@ -108,7 +110,7 @@ The first matching row counts.
 """
 
 # Equal for all callers, and a page loads some thirty of them together.
-FILES: Final = ("/", "/static/**", "/bokeh/**")
+FILES: Final = ("/", "/static/**", "/bokeh/**", "/docs/**")
 """Routes of static files, exempt from rates and open-request limits."""
 UPLOADS: Final = (f"{API}/imports/*/files/*",)
 """Routes whose bodies are files, written to disk as they arrive: they have limits of their own."""

@@ -1,0 +1,74 @@
+"""Takes the README's screenshots: ``python -m tests.browser.screenshots [OUT]``.
+
+Which pages are taken follows from the README: it shows `station_data/pictures/screenshot_NAME.png`, and NAME is that of
+a page. The pages are those of a server of nine days of the sample network.
+"""
+
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from playwright.sync_api import Page, sync_playwright
+
+import hypergrid as hg
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
+from queries.standing.service import StandingQueries
+from queries.web.app import create_app
+from tests.browser.pages import QUERIES, ROOT
+from tests.chromium import OPTIONS, SHELL, chromium_path
+from tests.serving import serving
+from tools.docs.blocks import make_demo
+from viz.site import site
+
+WIDTH, HEIGHT = 1280, 800
+QUIET_MS: Final = 4000
+"""How long a page may settle after it is ready: answers arrive and pictures sharpen."""
+LONGEST_MS: Final = 120_000
+FROST: Final = {
+    "name": "frost",
+    "title": "Frost at the pass",
+    "query": {"variable": "air_temperature", "steps": [{"op": "aggregate", "function": "mean", "time": "10min"}]},
+    "condition": {"kind": "threshold", "below": "0 degC", "clear": "1 degC"},
+    "to": ["events"],
+}
+
+
+def main(out: Path) -> int:
+    """Open each page and write its picture."""
+    names = re.findall(r"screenshot_(\w+)\.png", (ROOT / "README.md").read_text(encoding="utf-8"))
+    path = chromium_path()
+    if path is None:
+        print(f"screenshots need Chromium: install the package {SHELL}", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        archive = hg.open(make_demo(Path(folder)))
+        with StandingQueries(archive, clock=time.time_ns, folder=Path(folder)) as standing:
+            standing.add(FROST)
+            standing.start()
+            app = create_app(Runner(archive), Catalogue(archive, saved=QUERIES), standing=standing)
+            app.mount("/", site())
+            browser = playwright.chromium.launch(executable_path=path, headless=True, args=list(OPTIONS))
+            with serving(app) as address:
+                for name in dict.fromkeys(names):
+                    page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
+                    take(page, f"{address}/#{name}", out / f"screenshot_{name}.png")
+                    page.close()
+            browser.close()
+    return 0
+
+
+def take(page: Page, address: str, target: Path) -> None:
+    """Write the picture of a page that has settled."""
+    page.goto(address)
+    page.wait_for_selector("body[data-ready=yes]", timeout=LONGEST_MS)
+    page.wait_for_timeout(QUIET_MS)
+    page.screenshot(path=target)
+    print(f"{target}: {target.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "station_data" / "pictures"))
