@@ -67,7 +67,7 @@ PLANTS = [
     ("queries/web/app.py", "import bokeh", "Bokeh is known in viz only"),
     ("hypergrid/query.py", "import icechunk", "Icechunk is known in hypergrid.archive only"),
     ("hypergrid/query.py", "import rasterio", "rasterio is known in hypergrid.layers.raster_reader"),
-    ("hypergrid/query.py", "import shapely", "shapely is known in hypergrid.topology only"),
+    ("hypergrid/query.py", "import shapely", "shapely is known in hypergrid.topology, and"),
     # a page that looks into the archive
     ("viz/site.py", "import hypergrid.query", "pages reach data through the web API only"),
 ]

@@ -76,8 +76,8 @@ def clip_atlas(extent: Extent, *, pixels: int) -> dict[str, Any]:
 
 def _choose_scale(width: float) -> str | None:
     """Return the scale for a width [degree] among the files that are there, or the next best."""
-    present = [(least, scale) for least, scale in SCALES if (FOLDER / f"countries-{scale}.json").is_file()]
-    return next((scale for least, scale in present if width >= least), present[-1][1] if present else None)
+    present = [(narrowest, scale) for narrowest, scale in SCALES if (FOLDER / f"countries-{scale}.json").is_file()]
+    return next((scale for narrowest, scale in present if width >= narrowest), present[-1][1] if present else None)
 
 
 def _clip(geometries: NDArray[np.object_], box: Extent, tolerance: float) -> Iterator[Any]:

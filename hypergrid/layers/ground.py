@@ -193,10 +193,10 @@ def _draw_contours(heights: Floats, *, x: Floats, y: Floats, interval_m: float) 
             line = shapely.LineString(vertices)
             if line.length >= _SHORTEST:
                 cells = shapely.get_coordinates(line.simplify(_SIMPLER))
-                yield Contour(number * interval_m, _place(x, cells[:, 0]), _place(y, cells[:, 1]))
+                yield Contour(number * interval_m, _to_coordinates(x, cells[:, 0]), _to_coordinates(y, cells[:, 1]))
 
 
-def _place(centres: Floats, cells: Floats) -> Floats:
+def _to_coordinates(centres: Floats, cells: Floats) -> Floats:
     """Convert positions in cells to coordinates, as exact as a tenth of a cell needs."""
     step = float(centres[1] - centres[0])
     return np.asarray(np.round(centres[0] + step * cells, max(0, 1 - math.floor(math.log10(step)))))

@@ -187,7 +187,9 @@ def test_other_variables_directions_and_links(opened: Page, address: str, archiv
     opened.goto(f"{address}#overview?variable=solar_radiation")
     expect(opened.locator("#overview-map")).to_have_attribute("data-drawn", "solar_radiation")
     opened.get_by_label("Theme").select_option("dark")
-    eventually(opened, lambda: "#e4e9ee" in column(opened, "edge"))
+    # There is no figure while one of the other theme is fetched.
+    edges = "() => document.getElementById('overview-map').figure?.find('stations').data.edge ?? []"
+    eventually(opened, lambda: "#e4e9ee" in opened.evaluate(edges))
 
 
 def test_a_network_without_positions_has_tiles_and_says_how_to_get_a_map(

@@ -1,7 +1,6 @@
 """Labels of a map, placed by the page's own script: none over another, a disc or an obstacle, extremes first."""
 
 import json
-import math
 import random
 import shutil
 import subprocess
@@ -80,11 +79,11 @@ def test_no_label_lies_over_another_a_disc_or_an_obstacle(count: int, size: floa
 
 
 def test_extremes_have_their_names_before_others(tmp_path: Path) -> None:
-    given = [one for one in discs(400, size=9) if 0.5 < one["lon"] < 11 and 0.5 < one["lat"] < 5]
+    given = [one for one in discs(40, size=9) if 2.0 < one["lon"] < 10 and 0.5 < one["lat"] < 5]
     labels = place(tmp_path, given)
     shown = sorted((one for one in given if one["isShown"]), key=lambda one: float(one["value"]))
     first, second = labels["text"][:2]
     assert first == f"{shown[0]['name']}  {shown[0]['text']}"
     assert second == f"{shown[-1]['name']}  {shown[-1]['text']}"
-    assert any(" " not in text for text in labels["text"]), "where a name does not fit, the value alone may"
-    assert all(math.isfinite(x) for x in labels["x"])
+    crowded = place(tmp_path, discs(400, size=18))
+    assert any(" " not in text for text in crowded["text"]), "where a name does not fit, the value alone may"
