@@ -49,7 +49,7 @@ _BESIDES: Final = 155
 # Stations at the edge must be visible.
 _MARGIN: Final = 0.08
 """Margin around a map's cells, as a share of their extent."""
-_RIM: Final = (104, 96)
+_RIM: Final = (102, 90)
 """Width and height of what surrounds the frame of a map that fills a room: tools, ticks, heading, source [px]."""
 _BAR: Final = 240
 """Greatest length of a colour bar within a map [px]."""

@@ -465,7 +465,7 @@ export class Answer {
     const { clicked, picked } = this.looks;
     const deviation = hatched ?? uncertainty?.frame?.estimate;
     const at = clicked && view === "map" ? picked[0] * frame.shape[1] + picked[1] : -1;
-    this.looks.pickedValue.textContent = at < 0 ? "" : T.looking.valueAt(short(frame.estimate[at]), deviation ? short(deviation[at]) : "", units);
+    this.looks.pickedValue.textContent = at < 0 ? "" : T.looking.valueAt(short(frame.estimate[at]), deviation ? short(Number(deviation[at].toPrecision(2))) : "", units);
   }
 
   showNotes(notes) {

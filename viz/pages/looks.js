@@ -1,6 +1,6 @@
 // How an answer is looked at: view, time, level, cell, colours, what is beside it. It knows neither questions nor pictures.
 
-import { button, choice, field, h, number, tick, visible } from "./dom.js";
+import { button, choice, field, h, instant, number, tick, visible } from "./dom.js";
 import { popover } from "./popover.js";
 import { T } from "./text.js";
 import { longName } from "./variables.js";
@@ -19,7 +19,7 @@ const scaled = (cell, scale) => cell.map((at) => Math.floor((at + 0.5) * scale))
 
 /** Sliders of a map, and what each of their places is in words; a slider without two places is not shown. */
 const SLIDERS = {
-  time: (surface) => surface.times,
+  time: (surface) => surface.times.map(instant),
   level: (surface) => (surface.z ?? []).map((height) => `${number(height)} m`),
 };
 
