@@ -19,8 +19,8 @@ const [FIRST_PAUSE_MS, LONGEST_PAUSE_MS] = [2000, 60_000];
 const MANY = 72;
 /** Time cells that are looked through for one with values: the newest ones may wait for their readings. */
 const LOOKED_THROUGH = 6;
-/** Room of a map's axes and colour bar beside and below its cells [px]. */
-const [BESIDE_PX, BELOW_PX] = [165, 62];
+/** Room of a map's axes and colour bar beside and below its cells, in letters of a usual size [px]. */
+const [BESIDE_PX, BELOW_PX, LETTERS_PX] = [165, 62, 16];
 /** From a commit until a panel shows it, as a rule at most [ms]. */
 const LATE_MS = 2000;
 /** Above this age it is said as a date [ms]. */
@@ -175,7 +175,7 @@ export class PanelView {
     const age = Date.now() - this.dataAt;
     const time = instant(new Date(this.dataAt).toISOString());
     this.age.title = T.panels.until(time);
-    this.age.textContent = age > DATED_MS || age < 0 ? time : T.panels.age(duration(Math.max(age, 1000) / 1000));
+    this.age.textContent = age > DATED_MS || age < 0 ? time.replace(" UTC", "") : T.panels.age(duration(Math.max(age, 1000) / 1000));
   }
 
   // Drawing
@@ -324,7 +324,8 @@ export class PanelView {
     const [width, height] = [place.clientWidth, place.clientHeight];
     if (plot.frame_width && plot.frame_height) {
       figure.proportion ??= plot.frame_height / plot.frame_width;
-      const [most, tallest] = [Math.max(width - BESIDE_PX, 80), Math.max(height - BELOW_PX, 60)];
+      const growth = letters / LETTERS_PX;
+      const [most, tallest] = [Math.max(width - growth * BESIDE_PX, 80), Math.max(height - growth * BELOW_PX, 60)];
       const across = Math.round(Math.min(most, tallest / figure.proportion));
       plot.setv({ frame_width: across, frame_height: Math.round(across * figure.proportion) });
     } else plot.setv({ width, height });
