@@ -360,6 +360,9 @@ class Boards {
   setWall(isWall) {
     this.isWall = isWall;
     document.documentElement.toggleAttribute("data-wall", isWall);
+    // On a wall its title is that of the page, whose header is away.
+    this.title.setAttribute("role", "heading");
+    this.title.setAttribute("aria-level", isWall ? "1" : "2");
     this.fitWall();
   }
 
