@@ -192,7 +192,8 @@ export class PanelView {
   /** Put what there is to show into the pane, and make the figure one of a board. */
   async put(found) {
     const before = this.pane.figure;
-    const shown = await this.pane.put(found);
+    // Why there is nothing to show stands in its place: the words below a picture are not seen on a board.
+    const shown = await this.pane.put(typeof found === "string" ? { answer: found, words: found } : found);
     if (!shown) return;
     this.name = this.panel.title || shown.title;
     if (this.pane.figure !== before || this.size !== this.sizeNow()) this.fit();
