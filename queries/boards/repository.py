@@ -157,7 +157,7 @@ class BoardStore:
             row = self._db.execute("SELECT version FROM valid_boards WHERE name = ?", (board.name,)).fetchone()
             if row is None:
                 raise self._unknown_error("board", board.name)
-            # Two users who pin at the same time must both keep their panels.
+            # Of two users that pin at the same time, both must keep their panels.
             if row[0] != board.version:
                 raise BoardConflict(
                     f"the board {board.name!r} is at version {row[0]}, and this change was made from version "
@@ -196,7 +196,7 @@ class BoardStore:
         with self._lock_for_reading():
             row = self._db.execute(f"{_LINKS} WHERE name = ?", (name,)).fetchone()
             if row is None:
-                # The names of others are not listed: each is known only to those who got it.
+                # Other names are not listed: each link is known only to the callers that got it.
                 raise NotFound(f"there is no short link {name[:80]!r}; it was removed, or is mistyped")
         return Link(*row)
 

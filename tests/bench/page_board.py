@@ -46,7 +46,7 @@ PANELS: Final[tuple[dict[str, Any], ...]] = (
     _map("relative_humidity", "1h", "10min"),
     _map("wind_speed", "1h", "10min"),
     _picture("lines", "6h", _means("air_temperature", "10min")),
-    _picture("heat", "2day", _means("air_temperature", "1h")),
+    _picture("heat", "3day", _means("air_temperature", "1h")),
     _picture("histogram", "1day", _means("wind_speed", "10min")),
     {"kind": "series", "last": "6h", "station": "2", "variable": "relative_humidity"},
     {"kind": "series", "last": "6h", "station": "3", "variable": "wind_speed"},

@@ -344,7 +344,7 @@ class Boards {
     this.isFull = await document.documentElement.requestFullscreen?.().then(() => true, () => false);
     // So that the screen of a wall does not go dark, where a browser can see to that.
     this.lamp = await navigator.wakeLock?.request("screen").catch(() => null);
-    await this.redraw();
+    this.fitAll();
   }
 
   leaveWall() {
@@ -354,12 +354,15 @@ class Boards {
     this.setWall(false);
     this.note();
     document.getElementById("board-wall")?.focus();
-    this.frame.attempt(() => this.redraw());
+    this.fitAll();
   }
 
   setWall(isWall) {
     this.isWall = isWall;
     document.documentElement.toggleAttribute("data-wall", isWall);
+    // On a wall its title is that of the page, whose header is away.
+    this.title.setAttribute("role", "heading");
+    this.title.setAttribute("aria-level", isWall ? "1" : "2");
     this.fitWall();
   }
 

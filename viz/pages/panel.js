@@ -19,8 +19,8 @@ const [FIRST_PAUSE_MS, LONGEST_PAUSE_MS] = [2000, 60_000];
 const MANY = 72;
 /** Time cells that are looked through for one with values: the newest ones may wait for their readings. */
 const LOOKED_THROUGH = 6;
-/** Room of a map's axes and colour bar beside and below its cells [px]. */
-const [BESIDE_PX, BELOW_PX] = [165, 62];
+/** Room of a map's axes and colour bar beside and below its cells, in letters of a usual size [px]. */
+const [BESIDE_PX, BELOW_PX, LETTERS_PX] = [130, 34, 16];
 /** From a commit until a panel shows it, as a rule at most [ms]. */
 const LATE_MS = 2000;
 /** Above this age it is said as a date [ms]. */
@@ -31,14 +31,15 @@ export class PanelView {
   constructor(panel, frame, turn, on) {
     Object.assign(this, { panel, frame, turn, variables: variablesOf(panel), since: null, pause: FIRST_PAUSE_MS, updates: 0, late: 0, behind_ms: 0, most_behind_ms: 0 });
     this.name = panel.title;
-    this.heading = h("h3", { class: "panel-title" }, this.name || T.panels.kinds[panel.kind]);
+    this.heading = h("p", { class: "panel-title" }, this.name || T.panels.kinds[panel.kind]);
+    this.units = h("span", { class: "panel-units" });
     this.age = h("span", { class: "panel-age" });
     this.open = h("a", { class: "panel-open", href: "#" }, "↗");
     this.state = h("p", { class: "panel-state", role: "status", hidden: true });
     this.body = h("div", { class: "panel-body" });
     this.tools = h("div", { class: "panel-tools" });
     this.element = h("article", { class: "panel", data: { id: panel.id ?? "", kind: panel.kind, columns: String(panel.columns ?? 1) } },
-      h("header", { class: "panel-head" }, this.heading, this.age, this.open), this.tools, this.state, this.body);
+      h("header", { class: "panel-head" }, this.heading, this.units, this.age, this.open), this.tools, this.state, this.body);
     this.element.view = this;
     if (panel.kind === "number") this.buildNumber();
     else this.buildPane();
@@ -64,7 +65,7 @@ export class PanelView {
     this.input = h("input", { type: "text", maxlength: 200, value: this.panel.title, placeholder: this.heading.textContent, "aria-label": T.panels.title, on: { change: () => on.rename(this, this.input.value.trim()) } });
     this.buttons = {
       earlier: button("←", () => on.move(this, -1), { class: "icon" }), later: button("→", () => on.move(this, 1), { class: "icon" }),
-      width: button("", () => on.resize(this), { class: "icon" }), embed: button("⧉", () => on.embed(this), { class: "icon" }), remove: button("✕", () => on.remove(this), { class: "icon" }),
+      width: button("", () => on.resize(this), { class: "icon" }), embed: button("</>", () => on.embed(this), { class: "icon" }), remove: button("✕", () => on.remove(this), { class: "icon" }),
     };
     this.tools.append(this.input, ...Object.values(this.buttons));
   }
@@ -73,6 +74,7 @@ export class PanelView {
   label() {
     const name = visible(this.name || T.panels.kinds[this.panel.kind]);
     this.heading.textContent = name;
+    this.element.setAttribute("aria-label", name);
     this.open.setAttribute("aria-label", T.panels.open(name));
     this.open.title = T.panels.open(name);
     this.open.href = `#${addressOf(this.panel, this.news?.ends ?? {})}`;
@@ -175,7 +177,7 @@ export class PanelView {
     const age = Date.now() - this.dataAt;
     const time = instant(new Date(this.dataAt).toISOString());
     this.age.title = T.panels.until(time);
-    this.age.textContent = age > DATED_MS || age < 0 ? time : T.panels.age(duration(Math.max(age, 1000) / 1000));
+    this.age.textContent = age > DATED_MS || age < 0 ? time.replace(" UTC", "") : T.panels.age(duration(Math.max(age, 1000) / 1000));
   }
 
   // Drawing
@@ -192,9 +194,11 @@ export class PanelView {
   /** Put what there is to show into the pane, and make the figure one of a board. */
   async put(found) {
     const before = this.pane.figure;
-    const shown = await this.pane.put(found);
+    // Why there is nothing to show stands in its place: the words below a picture are not seen on a board.
+    const shown = await this.pane.put(typeof found === "string" ? { answer: found, words: found } : found);
     if (!shown) return;
     this.name = this.panel.title || shown.title;
+    this.units.textContent = shown.units ? `[${unitText(shown.units)}]` : "";
     if (this.pane.figure !== before || this.size !== this.sizeNow()) this.fit();
   }
 
@@ -308,23 +312,29 @@ export class PanelView {
     return `${place.clientWidth} x ${place.clientHeight}`;
   }
 
-  /** Have the figure fill its place: without tools and heading, which the panel has, and with letters of the page's size. */
+  /** Have the figure fill its place: without tools and heading, which the panel has, and the unit, and with letters of the page's size. */
   fit() {
     const { figure, place } = this.pane;
     if (!figure || !place.clientHeight) return;
     const { plot } = figure;
     const letters = parseFloat(getComputedStyle(this.body).fontSize);
-    const [labels, ticks] = [`${0.85 * letters}px`, `${0.8 * letters}px`];
+    const ticks = `${0.75 * letters}px`;
+    const [width, height] = [place.clientWidth, place.clientHeight];
     plot.setv({ toolbar_location: null });
     for (const name of ["heading", "source"]) figure.find(name).setv({ visible: false });
     for (const item of [...plot.left, ...plot.below, ...plot.right]) {
-      if (item.type === "ColorBar") item.setv({ major_label_text_font_size: ticks, title_text_font_size: labels });
-      else if (item.type.endsWith("Axis")) item.setv({ major_label_text_font_size: ticks, axis_label_text_font_size: labels });
+      item.setv({ major_label_text_font_size: ticks });
+      if (item.type === "ColorBar") item.setv({ title: null });
+      else item.setv({ axis_label: null });
     }
-    const [width, height] = [place.clientWidth, place.clientHeight];
+    // So that labels of ticks keep apart.
+    const room = plot.frame_width ? Math.min(width, height) : width;
+    for (const { ticker } of plot.below) if ("desired_num_ticks" in ticker) ticker.setv({ desired_num_ticks: Math.max(2, Math.round(room / (letters * 6))) });
+    for (const { ticker } of plot.left) if ("desired_num_ticks" in ticker) ticker.setv({ desired_num_ticks: Math.max(2, Math.round(height / (letters * 3))) });
     if (plot.frame_width && plot.frame_height) {
       figure.proportion ??= plot.frame_height / plot.frame_width;
-      const [most, tallest] = [Math.max(width - BESIDE_PX, 80), Math.max(height - BELOW_PX, 60)];
+      const growth = letters / LETTERS_PX;
+      const [most, tallest] = [Math.max(width - growth * BESIDE_PX, 80), Math.max(height - growth * BELOW_PX, 60)];
       const across = Math.round(Math.min(most, tallest / figure.proportion));
       plot.setv({ frame_width: across, frame_height: Math.round(across * figure.proportion) });
     } else plot.setv({ width, height });

@@ -68,7 +68,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"panels": [{**PICTURE, "columns": True}]}, "1 or 2"),
     ({"panels": [{**PICTURE, "columns": 3}]}, "1 or 2"),
     ({"panels": [{**PICTURE, "last": "a while"}]}, "duration"),
-    ({"panels": [{**PICTURE, "last": "400000day"}]}, ""),
+    ({"panels": [{**PICTURE, "last": "400000day"}]}, "500 years"),
     ({"panels": [{**PICTURE, "last": "40000day"}]}, "at most"),
     ({"panels": [{**PICTURE, "query": None}]}, "needs 'query'"),
     ({"panels": [{**PICTURE, "query": {"variable": "rain", "steps": 5}}]}, "panel 1 of board 'x'"),
