@@ -39,7 +39,7 @@ def test_the_page_names_files_that_are_served(client: Client) -> None:
     page = client.get("/")
     assert page.status_code == 200
     addresses = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
-    assert len(addresses) == 4
+    assert len(addresses) == 5
     for address in addresses:
         assert client.get(f"/{address}").status_code == 200, address
 
