@@ -494,7 +494,8 @@ def _detect_form(texts: tuple[str, ...]) -> tuple[str, str] | None:
     min_count = SHARE * len(texts)
     if sum(bool(re.match(ISO_TEXT, text, re.ASCII)) for text in texts) >= min_count:
         return ISO, f"{texts[0]!r} is ISO 8601"
-    array = pa.array(texts)
+    # Bytes of a binary file were decoded to surrogates, which Arrow cannot hold, and which no time stamp has.
+    array = pa.array([text.encode(errors="replace").decode() for text in texts])
     scores: list[tuple[int, str, list[int]]] = []
     # Only patterns that may match one of the first texts are evaluated for all of them.
     shapes = dict.fromkeys(map(_shape_of, texts[:5]))

@@ -7,6 +7,8 @@ from datetime import UTC, date, datetime
 from functools import reduce
 from typing import Any, Final
 
+import numpy as np
+
 from hypergrid.archive import Archive
 from hypergrid.core.errors import InvalidDeployment, InvalidUnit
 from hypergrid.core.readings import Station
@@ -18,6 +20,7 @@ from ingest.batch.plan import is_placed
 from ingest.batch.proposal import column_unit, propose, propose_feed, proposed_zone
 from ingest.deployment.station_table import read_station_table
 from ingest.formats.base import GENERAL
+from ingest.formats.csv_lines import BAD_NUMBER
 from ingest.formats.timestamps import zone_of
 
 UNITS: Final = (
@@ -199,7 +202,7 @@ def _feed(group: Sequence[SourceSummary], placed: Mapping[str, Mapping[str, Any]
     firsts = [part.first_ns for part in group if part.first_ns is not None]
     lasts = [part.last_ns for part in group if part.last_ns is not None]
     columns = {seen.name: seen for part in reversed(group) for seen in part.columns()}
-    problems = [(kind, part) for part in group for kind in part.problems]
+    problems = [problem for part in group for problem in _problems(part)]
     stations = list(dict.fromkeys(name for part in group for name in part.stations))
     return {
         "files": [name for part in group for name in part.files],
@@ -215,25 +218,34 @@ def _feed(group: Sequence[SourceSummary], placed: Mapping[str, Mapping[str, Any]
         "time_columns": list(source.layout.options.text.time_columns),
         "zone": {"why": zone_origin, "is_open": zone_origin == NO_ZONE, "is_fixed": source.layout.zoned is True},
         "missing": reduce(lambda codes, part: codes | part.missing_codes(), group, dict[str, str]()),
-        "problems": [
-            {"kind": kind, "count": part.problems[kind], "first": part.examples[kind]} for kind, part in problems
-        ],
+        "problems": problems,
         "ignored": list(source.layout.ignored),
         "columns": [_column(seen, source) for seen in columns.values()],
         "first_rows": [_row(row, source, zone) for row in source.first_rows],
     }
 
 
+def _problems(source: SourceSummary) -> list[dict[str, Any]]:
+    """Return the rejects by kind, without cells whose text is proposed as a missing value."""
+    codes = source.missing_codes()
+    covered = sum(count for word, count in source.words.items() if word in codes)
+    counts = {kind: count - (covered if kind == BAD_NUMBER else 0) for kind, count in source.problems.items()}
+    return [
+        {"kind": kind, "count": count, "first": source.examples[kind]} for kind, count in counts.items() if count > 0
+    ]
+
+
 def _column(seen: ColumnSeen, source: SourceSummary) -> dict[str, Any]:
     unit, variable = column_unit(seen), seen.guess.variable
     is_declared = any(column.name == seen.name for column in source.feed.columns)
-    shown = source.samples[seen.name].array()[:VALUES_SHOWN] if seen.name in source.samples else ()
+    sample = source.samples[seen.name].array() if seen.name in source.samples else np.empty(0)
+    sample = sample[~np.isin(sample, list(seen.codes))]
     return {
         "name": seen.name,
         "why": " ".join(seen.why.split()),
-        "low": _number(seen.low),
-        "high": _number(seen.high),
-        "values": [float(value) for value in shown],
+        "low": float(sample.min()) if len(sample) else None,
+        "high": float(sample.max()) if len(sample) else None,
+        "values": sample[:VALUES_SHOWN].tolist(),
         "candidates": list(seen.candidates),
         "unit_is_open": not is_declared and unit is None and variable.unit not in DIMENSIONLESS_TEXT,
     }

@@ -246,7 +246,7 @@ def test_what_cannot_be_read_is_asked_about_and_what_is_wrong_is_shown_where_it_
         page.get_by_role("button", name="Choose files").click()
     choosing.value.set_files([tmp_path / "dates.csv", tmp_path / "bare.csv", tmp_path / "photo.jpg"])
     asked = page.locator(".question", has_text="dates.csv")
-    expect(asked).to_contain_text("ambiguous dates")
+    expect(asked).to_contain_text("its dates can be read in several ways; what is 01/02/2024 00:00?")
     asked.get_by_label("The dates are written as").select_option("%d/%m/%Y %H:%M")
     asked.get_by_role("button", name="Read it so").click()
     expect(page.get_by_role("heading", name="dates.csv")).to_be_visible()

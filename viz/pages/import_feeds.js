@@ -220,7 +220,7 @@ export class FeedForms {
 
   question(file, words) {
     const forms = this.answers(words);
-    return h("div", { class: "question" }, h("p", {}, h("strong", {}, file), `: ${words}`),
+    return h("div", { class: "question" }, h("p", {}, h("strong", {}, file), `: ${forms?.words ?? words}`),
       forms && h("div", { class: "inline looks" }, forms.control, button(T.importing.readSo, () => {
         const answers = forms.read();
         if (answers) this.reread(file, answers);
@@ -232,9 +232,9 @@ export class FeedForms {
     const quoted = (text) => [...text.matchAll(/'([^']*)'/g)].map((match) => match[1]);
     if (words.startsWith("ambiguous dates")) {
       const [example, ...patterns] = quoted(words);
-      const select = choice("", patterns.map((pattern) => [pattern, `${example}: ${pattern.replaceAll("%", "").replaceAll(/[dmyYHMSI]/g, (letter) => ({ d: "day", m: "month", y: "year", Y: "year", H: "hour", I: "hour", M: "min", S: "s" })[letter])}`]), () => {}, patterns[0]);
+      const select = choice("", patterns.map((pattern) => [pattern, `${pattern.replaceAll("%", "").replaceAll(/[dmyYHMSI]/g, (letter) => ({ d: "day", m: "month", y: "year", Y: "year", H: "hour", I: "hour", M: "min", S: "s" })[letter])}`]), () => {}, patterns[0]);
       select.removeAttribute("id");
-      return { control: field(T.importing.dates, select), read: () => ({ time_format: select.value }) };
+      return { words: T.importing.ambiguous(example), control: field(T.importing.dates, select), read: () => ({ time_format: select.value }) };
     }
     if (words.startsWith("WHICH COLUMN")) {
       const columns = quoted(words.slice(0, words.indexOf("?")));

@@ -88,12 +88,12 @@ export class StationForms {
     for (const [id, { element }] of this.rows) element.classList.toggle("picked", id === this.picked);
   }
 
-  /** All stations with a position: those of the import, and those of the archive. */
+  /** Stations with a position: those of the import, or else those of the archive. */
   features() {
     const own = this.known.map((known) => ({ known, ...this.description.positionOf(known) })).filter(({ lon, lat }) => Number.isFinite(lon) && Number.isFinite(lat));
-    const ids = new Set(own.map(({ known }) => known.id));
     const features = own.map(({ known, lon, lat, elevation_m: elevation }) => ({ id: known.id, geometry: { coordinates: [lon, lat] }, properties: { name: known.name, elevation_m: elevation } }));
-    return { features: [...features, ...this.others.features.filter((feature) => feature.geometry && !ids.has(feature.id))] };
+    // Those of the archive say where the others may be, as long as nothing else does.
+    return { features: features.length ? features : this.others.features.filter((feature) => feature.geometry) };
   }
 
   /** Whether a map that is there shows all stations. */

@@ -172,10 +172,9 @@ class Importing {
     const words = ({ kind, feed, column }) => (kind === "zone" ? T.importing.todoZone(T.importing.feed(description.feeds[feed].files)) : T.importing.todoUnit(column));
     const target = ({ kind, feed, column }) => (kind === "zone" ? part(`zone-${feed}`) : this.forms.querySelector(`[data-unit="${feed}:${CSS.escape(column)}"] select`));
     const focused = document.activeElement?.id === "import-run";
-    this.actions.replaceChildren(h("p", { id: "import-todo", class: open.length ? "todo" : "good" }, T.importing.todo(open.length)),
+    this.actions.replaceChildren(h("p", { id: "import-todo", class: open.length ? "todo" : "good" }, this.runs && !open.length ? T.importing.againHint : T.importing.todo(open.length)),
       ...(open.length ? [h("ul", { class: "todo-list" }, open.slice(0, 6).map((one) => h("li", {}, button(words(one), () => target(one)?.focus(), { class: "link" }))))] : []),
-      h("div", { class: "buttons" }, button(this.runs ? T.importing.again : T.importing.run, () => this.run(), { id: "import-run", class: "primary", disabled: open.length > 0 }),
-        this.runs ? h("span", { class: "quiet" }, T.importing.againHint) : null));
+      h("div", { class: "buttons" }, button(this.runs ? T.importing.again : T.importing.run, () => this.run(), { id: "import-run", class: "primary", disabled: open.length > 0 })));
     if (focused) part("import-run").focus();
   }
 

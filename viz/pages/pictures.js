@@ -172,9 +172,9 @@ export async function expectRegion(place, stations, title) {
   if (bounds) await Figure.fetch(place, "region", regionAsked(title, bounds));
 }
 
-/** Bounds with as much around them as they have across, where other places can be chosen. */
+/** Bounds with half as much around them as they have across, where other places can be chosen. */
 const widened = ({ west, east, south, north }) => {
-  const more = Math.max(east - west, north - south, 0.02);
+  const more = Math.max(0.5 * Math.max(east - west, north - south), 0.02);
   return { west: west - more, east: east + more, south: Math.max(south - more, -90), north: Math.min(north + more, 90) };
 };
 

@@ -65,6 +65,7 @@ export const IMPORTING = {
 
   unreadable: "What cannot be read yet",
   ignored: (names) => `In no known format, and left out: ${names}.`,
+  ambiguous: (example) => `its dates can be read in several ways; what is ${example}?`,
   dates: "The dates are written as",
   names: "Names of the columns",
   namesHint: "With commas between, from left to right; call the time “time”, the station “station”.",
