@@ -341,8 +341,12 @@ export class Answer {
         while (this.again) {
           await new Promise((resolve) => setTimeout(resolve, Math.max(0, (this.due ?? 0) - performance.now())));
           this.again = false;
-          this.due = performance.now() + PAUSE_MS;
+          const begun = performance.now();
           await this.frame.attempt(() => this.draw());
+          const ended = performance.now();
+          // A large map takes its time: the page answers, and the server computes, for as long as it was drawn.
+          const rested = this.questions.some((question) => !question.ended) ? 2 * ended - begun : 0;
+          this.due = Math.max(begun + PAUSE_MS, rested);
         }
       } finally {
         this.busy = null;
