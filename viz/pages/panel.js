@@ -180,6 +180,7 @@ export class PanelView {
     const age = Date.now() - this.dataAt;
     const time = instant(new Date(this.dataAt).toISOString());
     this.age.title = T.panels.until(time);
+    this.age.classList.toggle("dated", age > DATED_MS || age < 0);
     this.age.textContent = age > DATED_MS || age < 0 ? time.replace(" UTC", "") : T.panels.age(duration(Math.max(age, 1000) / 1000));
   }
 
