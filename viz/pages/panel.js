@@ -26,6 +26,9 @@ const LATE_MS = 2000;
 /** Above this age it is said as a date [ms]. */
 const DATED_MS = 2 * 86_400_000;
 
+/** Have an axis show so many ticks, where its kind can. */
+const spaced = (ticker, count) => ticker && "desired_num_ticks" in ticker && ticker.setv({ desired_num_ticks: Math.max(2, Math.round(count)) });
+
 export class PanelView {
   /** `turn` runs what asks the server when there is room; `on` holds what the tools do. */
   constructor(panel, frame, turn, on) {
@@ -177,6 +180,7 @@ export class PanelView {
     const age = Date.now() - this.dataAt;
     const time = instant(new Date(this.dataAt).toISOString());
     this.age.title = T.panels.until(time);
+    this.age.classList.toggle("dated", age > DATED_MS || age < 0);
     this.age.textContent = age > DATED_MS || age < 0 ? time.replace(" UTC", "") : T.panels.age(duration(Math.max(age, 1000) / 1000));
   }
 
@@ -323,14 +327,14 @@ export class PanelView {
     plot.setv({ toolbar_location: null });
     for (const name of ["heading", "source"]) figure.find(name).setv({ visible: false });
     for (const item of [...plot.left, ...plot.below, ...plot.right]) {
-      item.setv({ major_label_text_font_size: ticks });
-      if (item.type === "ColorBar") item.setv({ title: null });
-      else item.setv({ axis_label: null });
+      // Titles lie there, too.
+      if (item.type === "ColorBar") item.setv({ major_label_text_font_size: ticks, title: null });
+      else if (item.type.endsWith("Axis")) item.setv({ major_label_text_font_size: ticks, axis_label: null });
     }
     // So that labels of ticks keep apart.
     const room = plot.frame_width ? Math.min(width, height) : width;
-    for (const { ticker } of plot.below) if ("desired_num_ticks" in ticker) ticker.setv({ desired_num_ticks: Math.max(2, Math.round(room / (letters * 6))) });
-    for (const { ticker } of plot.left) if ("desired_num_ticks" in ticker) ticker.setv({ desired_num_ticks: Math.max(2, Math.round(height / (letters * 3))) });
+    for (const { ticker } of plot.below) spaced(ticker, room / (letters * 6));
+    for (const { ticker } of plot.left) spaced(ticker, height / (letters * 3));
     if (plot.frame_width && plot.frame_height) {
       figure.proportion ??= plot.frame_height / plot.frame_width;
       const growth = letters / LETTERS_PX;
