@@ -82,6 +82,8 @@ export class Alerts {
     for (const number of [...this.alerts.keys()].slice(0, -MOST_KEPT)) this.alerts.delete(number);
     this.titles = Object.fromEntries(entries.map((entry) => [entry.name, titleOf(entry)]));
     this.entries = entries;
+    // Where there is none yet, there is nothing to show of them.
+    this.element.hidden = !entries.length && !this.alerts.size;
     const text = JSON.stringify(entries.map((entry) => [entry.name, entry.title, entry.muted_until, entry.standing]));
     const isNew = text !== this.drawn;
     this.drawn = text;
