@@ -171,6 +171,7 @@ export const WATCH = {
     states: { good: "Good", attention: "Attention", bad: "Bad" },
     noReadings: "No station has sent a reading yet.",
     newest: (time, age) => `The newest reading is of ${time}, ${age} ago`,
+    years: (count) => `${count} years`,
     followed: (delay) => `; the newest commit followed ${delay} later.`,
     committed: (time) => `; the newest commit is of ${time}.`,
     quiet: (usual) => ` A station is silent for ${usual} at most as a rule: see whether what feeds this archive still runs.`,
