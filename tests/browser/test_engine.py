@@ -68,7 +68,7 @@ SENTENCES: Final[dict[str, tuple[dict[str, Any], str, str, str]]] = {
     ),
     "quiet for years": (
         among(CALM, health=[{"state": "reporting", "heard": "2007-10-01T00:00:00Z", "interval_s": 1800}]), "readings",
-        "attention", "If the network should be live, see what feeds this archive.",
+        "attention", "18 years ago; the newest commit is of 14:50 UTC. If the network should be live,",
     ),
     "never a reading": (among(CALM, health=[]), "readings", "attention", "No station has sent a reading yet."),
     "all report": (CALM, "stations", "good", "All 2 stations report."),

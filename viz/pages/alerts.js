@@ -82,6 +82,8 @@ export class Alerts {
     for (const number of [...this.alerts.keys()].slice(0, -MOST_KEPT)) this.alerts.delete(number);
     this.titles = Object.fromEntries(entries.map((entry) => [entry.name, titleOf(entry)]));
     this.entries = entries;
+    // Where there is none yet, there is nothing to show of them.
+    this.element.hidden = !entries.length && !this.alerts.size;
     const text = JSON.stringify(entries.map((entry) => [entry.name, entry.title, entry.muted_until, entry.standing]));
     const isNew = text !== this.drawn;
     this.drawn = text;
@@ -210,11 +212,10 @@ export class Alerts {
   drawAxis() {
     const end = this.now();
     const from = end - Number(this.span.value) * DAY_MS;
-    const open = new Map(this.standing().map((episode) => [`${episode.entry.name}\n${episode.place}`, episode]));
-    // What stands is known also where its alert is older than all that are remembered.
-    const known = episodesOf([...this.alerts.values()].sort((one, other) => one.number - other.number))
-      .filter((episode) => episode.until || !open.has(`${episode.query}\n${episode.place}`))
-      .concat([...open.values()].map((episode) => ({ query: episode.entry.name, place: episode.place, since: episode.since, until: null, acknowledged: episode.acknowledged })));
+    // What stands is known from the standing queries, also where its alert is older than all that are remembered; an alert
+    // without an end is of a query that was removed or changed, and when it was over nobody knows.
+    const known = episodesOf([...this.alerts.values()].sort((one, other) => one.number - other.number)).filter((episode) => episode.until)
+      .concat(this.standing().map((episode) => ({ query: episode.entry.name, place: episode.place, since: episode.since, until: null, acknowledged: episode.acknowledged })));
     const shown = known.filter((episode) => Date.parse(episode.since) <= end && (!episode.until || Date.parse(episode.until) >= from))
       .map((episode) => ({ ...episode, row: this.rows.value === "query" ? this.title(episode.query) : this.placeOf(episode.place), words: T.alerts.bar(this.title(episode.query), episode.place, instant(episode.since.slice(0, 19)), episode.until && instant(episode.until.slice(0, 19))) }));
     this.axis.replaceChildren(...drawEpisodes(shown, { from, end, width: this.axis.clientWidth }));

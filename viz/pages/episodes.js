@@ -25,7 +25,7 @@ function s(tag, given = {}, ...children) {
 
 /** Instants of an axis that are whole steps, with their labels, as many as have room. */
 function ticks(from, end, room) {
-  const most = Math.max(2, Math.floor(room / 90));
+  const most = Math.max(2, Math.floor(room / 125));
   const step = (STEPS_H.find((hours) => (end - from) / (hours * HOUR_MS) <= most) ?? STEPS_H[STEPS_H.length - 1]) * HOUR_MS;
   const found = [];
   for (let at = Math.ceil(from / step) * step; at <= end; at += step) {

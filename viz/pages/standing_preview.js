@@ -106,6 +106,17 @@ export class StandingPreview {
   }
 }
 
+/** Stretches of time that overlap as one: shades over shades would be black. */
+function joined(stretches) {
+  const found = [];
+  for (const [start, stop] of stretches.sort(([one], [other]) => one - other)) {
+    const last = found[found.length - 1];
+    if (last && start <= last[1]) last[1] = Math.max(last[1], stop);
+    else found.push([start, stop]);
+  }
+  return found;
+}
+
 /** Put the values of a preview into a figure of lines. */
 function fill(figure, told, episodes) {
   const { places, times, values: coded } = told.series;
@@ -114,7 +125,9 @@ function fill(figure, told, episodes) {
   const rows = places.map((_, row) => values.subarray(row * at.length, (row + 1) * at.length));
   const alarmed = [...new Set(episodes.map((episode) => episode.place))];
   const colourOf = (place) => (alarmed.includes(place) ? LINE_COLOURS[alarmed.indexOf(place) % LINE_COLOURS.length] : CALM);
-  const [from, end] = [Date.parse(told.start), Date.parse(told.stop)];
+  // Only the time that has values: an archive may hold less than a week.
+  const first = at.findIndex((_, column) => rows.some((row) => Number.isFinite(row[column])));
+  const [from, end] = [Math.max(Date.parse(told.start), at[first] ?? 0), Date.parse(told.stop)];
   const range = spread([...rows.map((row) => spread(row)).filter(Boolean).flat(), ...[told.level, told.clear].filter((level) => level !== null)]) ?? [0, 1];
   const room = ROOM * (range[1] - range[0]) || 1;
   const [low, high] = [range[0] - room, range[1] + room];
@@ -122,8 +135,8 @@ function fill(figure, told, episodes) {
   // The last lines lie above: those in alert, and the number.
   const lines = places.map((place, row) => ({ name: place, times: at, values: rows[row], colour: colourOf(place) })).reverse().concat(level);
   figure.find("lines").data = { times: lines.map((line) => line.times), values: lines.map((line) => line.values), station: lines.map((line) => visible(line.name)), colour: lines.map((line) => line.colour) };
-  const shades = episodes.map((episode) => [Math.max(Date.parse(episode.since), from), episode.until ? Math.min(Date.parse(episode.until), end) : end, colourOf(episode.place)]);
-  figure.find("bands").data = { times: shades.map(([start, stop]) => [start, stop, stop, start]), values: shades.map(() => [low, low, high, high]), colour: shades.map(([, , colour]) => colour) };
+  const shades = joined(episodes.map((episode) => [Math.max(Date.parse(episode.since), from), episode.until ? Math.min(Date.parse(episode.until), end) : end]));
+  figure.find("bands").data = { times: shades.map(([start, stop]) => [start, stop, stop, start]), values: shades.map(() => [low, low, high, high]), colour: shades.map(() => LEVEL) };
   stretch(figure.find("across"), from, end);
   stretch(figure.find("upwards"), low, high);
 }

@@ -11,6 +11,9 @@ const OLD_S = 30 * DAY_S;
 /** Shares of a disk and of memory that are free: below the first they want attention, below the second they are bad. */
 const FREE = { disk: [0.1, 0.03], memory: [0.15, 0.05] };
 
+const YEAR_S = 365.25 * DAY_S;
+/** A long time in years. */
+const length = (time_s) => (time_s > 2 * YEAR_S ? T.summary.years(number(time_s / YEAR_S, 0)) : duration(time_s));
 const seconds = (time) => Date.parse(time) / 1000;
 
 /**
@@ -46,7 +49,7 @@ function freshness({ health, snapshots, now }) {
   const isQuiet = age > Math.max(LONGER * (usual ?? 0), LEAST_S);
   const follows = !committed ? "." : delay >= 0 && delay < DAY_S ? T.summary.followed(duration(delay)) : T.summary.committed(clock(committed, now));
   const advice = !isQuiet ? "" : age > OLD_S || usual === undefined ? T.summary.old : T.summary.quiet(duration(usual));
-  return { topic: "readings", state: isQuiet ? "attention" : "good", text: `${T.summary.newest(clock(newest, now), duration(Math.max(age, 0)))}${follows}${advice}` };
+  return { topic: "readings", state: isQuiet ? "attention" : "good", text: `${T.summary.newest(clock(newest, now), length(Math.max(age, 0)))}${follows}${advice}` };
 }
 
 function stations({ health }) {
