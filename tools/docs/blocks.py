@@ -179,7 +179,7 @@ def _check_toml(block: Block, _names: dict[str, Any]) -> None:
         read_settings(Path("settings.toml"))
     else:
         # A page may show some tables alone.
-        from_mapping({**_MINIMAL, **content}, path=Path("deployment.toml").resolve())
+        from_mapping({**_MINIMAL, **content}, path=Path(block.file or "deployment.toml").resolve())
 
 
 def _get_addresses(block: Block, _names: dict[str, Any]) -> None:

@@ -54,8 +54,8 @@ def build(out: Path = DOCS, *, archive: Path | None = None) -> None:
         shutil.copytree(PAGES, source, ignore=shutil.ignore_patterns("html"))
         chosen = make_demo(work / "demo") if archive is None else archive
         draw_pictures(source, work / "pages", chosen)
-        write_reference(source, chosen)
         shutil.copytree(ROOT / "station_data" / "pictures", source / "pictures")
+        write_reference(source, chosen)
         shutil.copytree(ROOT / "station_data" / "notebooks", source / "notebooks")
         (source / "static").mkdir()
         shutil.copy(SETTINGS / "guide.css", source / "static")

@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -65,6 +66,10 @@ def write_reference(source: Path, archive: Path) -> None:
     pages |= {developers / f"{name}.md": _readme(path) for name, path in READMES.items()}
     for path, text in pages.items():
         path.write_text(text, encoding="utf-8")
+    for readme in (ROOT / path for path in READMES.values()):
+        for bang, _, target, _ in _LINK.findall(readme.read_text(encoding="utf-8")):
+            if bang:
+                shutil.copy(readme.parent / target, source / "pictures")
 
 
 def describe_python() -> str:

@@ -25,7 +25,7 @@ SHARES: Final = (0.004, 0.008, 0.015, 0.03, 0.05, 0.08, 0.12, 0.17, 0.23, 0.3, 0
 """Shares of the cells at which a frame is drawn."""
 FRAME_MS: Final = 260
 LAST_MS: Final = 2500
-PALE: Final = 0.55
+PALE: Final = 0.75
 """Opacity of estimated cells."""
 GRID: Final = hg.grid(lon="7:10:37", lat="45:52:01", step=1.0 / 10_800.0, shape=(69, 69))
 
@@ -51,7 +51,10 @@ def main(target: Path) -> None:
     limits = (float(np.nanmin(whole)), float(np.nanmax(whole)))
     frames = [draw(fraction, estimate, values, limits, places) for fraction, estimate, values in kept]
     # One palette for all frames, so that colours do not flicker.
-    palette = frames[-1].quantize(colors=96)
+    strip = Image.new("RGB", (frames[0].width, frames[0].height * len(frames)))
+    for number, frame in enumerate(frames):
+        strip.paste(frame, (0, number * frame.height))
+    palette = strip.quantize(colors=192)
     pictures = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     lasting = [FRAME_MS] * (len(pictures) - 1) + [LAST_MS]
     pictures[0].save(target, save_all=True, append_images=pictures[1:], duration=lasting, loop=0, optimize=True)

@@ -13,4 +13,4 @@ def answer(data: Path) -> pd.Series:
     rain = meter.aggregate("rain_accumulation", time="all").interpolate("recipe", grid=grid)
     zones = rain.aggregate("mean", zones=hg.zones(data / "catchments.geojson"))
     result = zones.clip(time=("2007-09-27", "2007-10-04")).compute()
-    return pd.Series(result["rain_meter"].values.ravel(), index=result["zone"].values)
+    return pd.Series(next(iter(result.data_vars.values())).values.ravel(), index=result["zone"].values)

@@ -11,7 +11,8 @@ def answer(data: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     archive = hg.open(data / "archive")
     means = []
     for component in ("eastward_wind", "northward_wind"):
-        merged = archive["wind_speed"].merge(component, archive["wind_direction"])
+        direction = archive["wind_direction"].aggregate("circular_mean", time="10min")
+        merged = archive["wind_speed"].aggregate("mean", time="10min").merge(component, direction)
         result = merged.aggregate("mean", time="1h").clip(time=("2007-09-28", "2007-09-30")).compute()
-        means.append(result[component].to_pandas())
+        means.append(next(iter(result.data_vars.values())).to_pandas())
     return means[0], means[1]
