@@ -259,7 +259,7 @@ def overview_figure(
     words = Words("", "", "")
     plot = _ground(extent.widen(height / width), words, look, room=width, tools=_TOOLS, height=height)
     plot.xaxis.axis_label = plot.yaxis.axis_label = None
-    plot.toolbar_location, plot.toolbar_inner = "right", True
+    plot.toolbar_location, plot.toolbar_inner, plot.toolbar.autohide = "right", True, True
     plot.min_border = 0
     plot.grid.grid_line_alpha = 0.6
     _outlines(plot, look, over=False)
@@ -289,7 +289,7 @@ def overview_figure(
         color_mapper=colours, name="bar", orientation="horizontal", location="bottom_right", width=min(220, width // 2),
         height=10, margin=6, padding=8, title="–", background_fill_color=look.ground, background_fill_alpha=0.8,
         title_text_color=look.ink, title_text_font_style="normal", title_text_font_size="12px",
-        major_label_text_color=look.ink, visible=False,
+        major_label_text_color=look.ink,
     )  # fmt: skip
     plot.add_layout(bar)
     return _item(plot)
@@ -469,7 +469,7 @@ def _ground(
     _keep_look(plot.quad(*edges, source=sources["sea"], fill_color=look.sea, **fill))
     _keep_look(plot.multi_polygons("xs", "ys", source=sources["land"], fill_color=look.panel, **fill))
     bounds = {"x": [extent.west], "y": [extent.south], "dw": [1.0], "dh": [1.0]}
-    shades = LinearColorMapper(palette=make_relief_palette(look), low=-0.5, high=255.5)
+    shades = LinearColorMapper(palette=make_relief_palette(look), low=-0.5, high=255.5, nan_color="#00000000")
     _image(plot, bounds, shades, "relief").level = "image"
     _scale_bar(plot, extent, look)
     return plot

@@ -209,7 +209,7 @@ def test_a_network_without_positions_has_tiles_and_says_how_to_get_a_map(
             page = context.new_page()
             page.goto(address)
             expect(page.locator("#overview-tiles li")).to_have_count(3)
-            expect(page.locator("#overview-tiles li").first).to_contain_text("0.25")
+            expect(page.locator("#overview-tiles li").first).to_contain_text("0.3 unknown")
             expect(page.locator("#overview .empty")).to_contain_text("--remap --deployment")
             assert page.locator("#overview-stage").count() == 0
             expect(page.locator("#overview-below tbody tr")).to_have_count(3)

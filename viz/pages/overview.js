@@ -217,7 +217,7 @@ class Overview {
       const [low, high] = span(range, this.opening.scale);
       figure.find("colours").setv({ low, high });
     }
-    figure.find("bar").setv({ title: `${this.quantity} [${unit}]`, visible: range !== null });
+    figure.find("bar").setv({ title: `${this.quantity} [${unit}]` });
     figure.find("stations").data = {
       lon: column(({ lon }) => lon),
       lat: column(({ lat }) => lat),
