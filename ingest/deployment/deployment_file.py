@@ -269,9 +269,12 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
     table_name = network.optional_text("stations")
     stations = tuple(_station(table) for table in top.tables("station"))
     for kind, names in (("feed", [f.name for f in feeds]), ("station", [s.id for s in stations])):
+        # A set: with 20,000 stations, comparing each with those before it took 15 s.
+        earlier: set[str] = set()
         for index, name in enumerate(names):
-            if name in names[:index]:
+            if name in earlier:
                 top.refuse(f"{kind}[{index}]", f"repeats {name!r}; each {kind} is named once")
+            earlier.add(name)
     if table_name is not None:
         stations = (*_other_stations(network, table_name, path, stations), *stations)
     check_no_overlap([(feed.name, feed.topic) for feed in feeds if feed.topic is not None], file=file)
