@@ -37,6 +37,15 @@ def replace_atomically(path: Path, *, durable: bool = False) -> Iterator[Path]:
         raise
 
 
+def sync_folder(folder: Path) -> None:
+    """Write the names of a folder's files to the disk, so that they survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 # State that one process keeps for the next is plain data, as reading it must never execute code: magic, version, CRC-32
 # checksum, content.
 

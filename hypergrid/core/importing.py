@@ -38,10 +38,10 @@ class ImportLimits:
     total_bytes: int
     """Size of the files of all imports together [bytes]."""
     seconds: int
-    """Duration of a run, and of a proposal [s]."""
+    """Duration of a run [s]."""
 
 
-class Upload(Protocol):
+class IncomingFile(Protocol):
     """A file that is being received."""
 
     name: str
@@ -68,7 +68,7 @@ class Importer(Protocol):
     def show(self, name: str) -> dict[str, Any]:
         """Return the state of an import: its files, progress, and the report of its last run."""
 
-    def receive(self, name: str, file: str) -> AbstractContextManager[Upload]:
+    def receive(self, name: str, file: str) -> AbstractContextManager[IncomingFile]:
         """Receive a file, which gets its name when the context ends without an error, and is removed otherwise."""
 
     def remove_file(self, name: str, file: str) -> None:
@@ -77,7 +77,8 @@ class Importer(Protocol):
     def propose(self, name: str) -> dict[str, Any]:
         """Return how the files would be read and why, as a deployment document with questions.
 
-        Raises `ImportUnreadable` if the kept deployment cannot be used, or the files take too long.
+        Raises `ImportUnreadable` if the kept deployment cannot be used, or the files take too long; one is made at a
+        time, and callers wait for their turn.
         """
 
     def describe(self, name: str, document: Mapping[str, Any] | str) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import unicodedata
 from collections.abc import Iterable
@@ -56,6 +57,11 @@ def _size_bytes(path: Path) -> int:
     with suppress(FileNotFoundError):
         return path.stat().st_size
     return 0
+
+
+def size_below(folder: Path) -> int:
+    """Return the size of all files below a folder [bytes]; 0 if it is missing."""
+    return sum(_size_bytes(Path(parent) / name) for parent, _, names in os.walk(folder) for name in names)
 
 
 @dataclass(frozen=True)
@@ -113,9 +119,18 @@ class ImportFolder:
         return self.files_folder / f".{name}{_PART}"
 
     def sweep(self) -> None:
-        """Remove what uploads left that a dead server was receiving."""
+        """Remove what a dead server left: uploads that it was receiving, and unpacked files of processes."""
         for path in self.files_folder.glob(f".*{_PART}"):
             path.unlink(missing_ok=True)
+        if self.state() != "running":
+            shutil.rmtree(self.path / "scratch", ignore_errors=True)
+
+    def clear_scratch(self, task: str) -> Path:
+        """Return an empty folder for what a process unpacks."""
+        scratch = self.path / "scratch" / task
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        return scratch
 
     def size_bytes(self) -> int:
         """Return the size of all files, those that are being received included [bytes]."""

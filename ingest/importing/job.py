@@ -2,11 +2,15 @@
 
 import argparse
 import logging
+import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Literal, NoReturn, get_args
@@ -14,8 +18,9 @@ from typing import Any, Final, Literal, NoReturn, get_args
 from hypergrid.archive import Archive
 from hypergrid.core.errors import HyperGridError
 from hypergrid.core.times import floor_to_microsecond
+from ingest.batch.archive_session import STAGING
 from ingest.batch.dry_run import DryRun, dry_run
-from ingest.importing.folder import ImportFolder
+from ingest.importing.folder import ImportFolder, size_below
 from ingest.importing.proposal_document import describe_dry_run
 from ingest.job import ingest
 from ingest.reprocess.remap import remap
@@ -23,18 +28,42 @@ from ingest.reprocess.remap import remap
 Task = Literal["propose", "ingest"]
 PROGRESS_S: Final = 0.2
 """Shortest time between two reports of progress [s]."""
+WATCHED_S: Final = 0.5
+"""Time between two looks at the limits of a process [s]."""
+REPEATED_S: Final = 5.0
+"""Time after which a process that did not end at a limit is stopped again [s]."""
+UNPACKED_RATIO: Final = 8
+"""Maximum size of unpacked and staged files, as a multiple of that of all uploads; text packs to about a fifth."""
+_REASONS: Final = frozenset({"error", "warnings", "why", "notes", "problems", "unreadable", "questions", "reason"})
+"""Keys of reports and proposals below which there are reasons and errors."""
 _LEFT_OUT: Final = ("archive", "deployment", "engine", "size_bytes")
 """Fields of reports that concern the machine."""
 _LOG: Final = logging.getLogger(__name__)
 
 
-class TookTooLong(HyperGridError, TimeoutError):
-    """A run exceeds its time."""
+class ImportStopped(HyperGridError):
+    """A run exceeds its time or its disk space.
+
+    No builtin class beside it: readers of packed files take `OSError` and `RuntimeError` for damage, and go on.
+    """
 
 
-def command(archive: Path, name: str, task: Task, seconds: int) -> list[str]:
+@dataclass(frozen=True)
+class JobLimits:
+    """Limits of one process."""
+
+    seconds: int
+    """Duration [s]."""
+    scratch_bytes: int
+    """Size of what is unpacked and staged on the disk at a time [bytes]."""
+    reserved_bytes: int
+    """Size of the disk that stays free [bytes]."""
+
+
+def command(archive: Path, name: str, task: Task, limits: JobLimits) -> list[str]:
     """Return the command line of this process."""
-    return [sys.executable, "-m", "ingest.importing.job", str(archive), name, task, str(seconds)]
+    numbers = map(str, astuple(limits))
+    return [sys.executable, "-m", "ingest.importing.job", str(archive), name, task, *numbers]
 
 
 @dataclass
@@ -66,8 +95,8 @@ def propose(archive: Path, folder: ImportFolder) -> None:
     given = folder.deployment if folder.deployment.is_file() else None
     run = dry_run([folder.files_folder], deployment=given)
     others = _look_at_others(folder, run)
-    proposal = _without_paths(describe_dry_run(run, others, Archive.open(archive)), archive, folder)
-    folder.write("proposal", {"key": key, "proposal": proposal})
+    proposal = describe_dry_run(run, others, Archive.open(archive))
+    folder.write("proposal", {"key": key, "proposal": hide_paths(proposal, [folder.files_folder, archive])})
 
 
 def _look_at_others(folder: ImportFolder, run: DryRun) -> DryRun | None:
@@ -75,7 +104,7 @@ def _look_at_others(folder: ImportFolder, run: DryRun) -> DryRun | None:
     if not run.deployment.declared or not run.unknown:
         return None
     # Beside the kept deployment, it would be found.
-    with tempfile.TemporaryDirectory(prefix="others-", dir=folder.path) as beside:
+    with tempfile.TemporaryDirectory(prefix="others-") as beside:
         for name in {name.partition("/")[0] for name in run.unknown}:
             (Path(beside) / name).hardlink_to(folder.files_folder / name)
         return dry_run([beside])
@@ -129,19 +158,84 @@ def describe_error(error: Exception) -> str:
     return f"something unexpected happened ({type(error).__name__}); the server's log has the details"
 
 
-def _without_paths(value: Any, archive: Path, folder: ImportFolder) -> Any:  # noqa: ANN401 - JSON
-    """Return a document whose texts name files below the folder of the import."""
+def hide_paths(value: Any, folders: Sequence[Path], *, is_reason: bool = False) -> Any:  # noqa: ANN401 - JSON
+    """Return a document whose reasons and errors name files below the first of the folders, without their paths.
+
+    What comes from files and deployments stays as it is.
+    """
     match value:
-        case str():
-            for path in (folder.files_folder, archive):
+        case str() if is_reason:
+            for path in folders:
                 value = value.replace(f"{path}/", "").replace(str(path), "the archive")
             return value
         case dict():
-            return {name: _without_paths(item, archive, folder) for name, item in value.items()}
+            return {
+                name: item if name == "document" else hide_paths(item, folders, is_reason=is_reason or name in _REASONS)
+                for name, item in value.items()
+            }
         case [*items]:
-            return [_without_paths(item, archive, folder) for item in items]
+            return [hide_paths(item, folders, is_reason=is_reason) for item in items]
         case _:
             return value
+
+
+@contextmanager
+def limit_resources(limits: JobLimits, task: Task, folders: Sequence[Path]) -> Iterator[None]:
+    """Raise `ImportStopped` in the main thread once the process exceeds its time, or the folders their size."""
+    reasons: list[str] = []
+    has_ended = threading.Event()
+
+    def raise_stopped(_signal: int, _frame: FrameType | None) -> NoReturn:
+        raise ImportStopped(reasons[0])
+
+    def watch() -> None:
+        ends_s = time.monotonic() + limits.seconds
+        before = sum(map(size_below, folders))
+        while not has_ended.wait(WATCHED_S if not reasons else REPEATED_S):
+            reason = _time_reason(limits, task) if time.monotonic() > ends_s else _disk_reason(limits, before, folders)
+            if reason:
+                reasons.append(reason)
+                # Again if a library swallowed it.
+                signal.pthread_kill(main_thread, signal.SIGUSR1)
+
+    signal.signal(signal.SIGUSR1, raise_stopped)
+    main_thread = threading.get_ident()
+    watching = threading.Thread(target=watch, name="limits", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        watching.join()
+
+
+def _time_reason(limits: JobLimits, task: Task) -> str:
+    if task == "propose":
+        return (
+            f"it took longer than {limits.seconds} s to look at the files; send fewer at first, and the others once "
+            "these are described"
+        )
+    return (
+        f"it took longer than {limits.seconds} s, the setting 'import_seconds'; import fewer files at a time, or have "
+        "the limit raised: a run does not store anything twice"
+    )
+
+
+def _disk_reason(limits: JobLimits, before_bytes: int, folders: Sequence[Path]) -> str:
+    """Return which limit of the disk is exceeded; empty if none is."""
+    free_bytes = shutil.disk_usage(folders[0]).free
+    if free_bytes < limits.reserved_bytes:
+        return (
+            f"the server's disk has {free_bytes:,} bytes left, and needs {limits.reserved_bytes:,} to stay free; make "
+            "room on it, or import fewer files at a time"
+        )
+    used_bytes = sum(map(size_below, folders)) - before_bytes
+    if used_bytes > limits.scratch_bytes:
+        return (
+            f"the files take {used_bytes:,} bytes unpacked, and an import may take {limits.scratch_bytes:,}, "
+            f"{UNPACKED_RATIO} times the setting 'import_bytes'; import fewer files at a time"
+        )
+    return ""
 
 
 def main() -> None:
@@ -150,29 +244,27 @@ def main() -> None:
     parser.add_argument("archive", type=Path)
     parser.add_argument("name")
     parser.add_argument("task", choices=get_args(Task))
-    parser.add_argument("seconds", type=int)
+    for limit in fields(JobLimits):
+        parser.add_argument(limit.name, type=int)
     words = parser.parse_args()
     folder = ImportFolder.find(words.archive, words.name)
-
-    def give_up(_signal: int, _frame: FrameType | None) -> NoReturn:
-        raise TookTooLong(
-            f"it took longer than {words.seconds} s, the setting 'import_seconds'; import fewer files at a time, or "
-            "have the limit raised: a run does not store anything twice"
-        )
-
-    signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(words.seconds)
+    limits = JobLimits(words.seconds, words.scratch_bytes, words.reserved_bytes)
+    scratch = folder.clear_scratch(words.task)
+    # What is unpacked lies in the folder of the import, which is swept, and on the disk that is watched.
+    tempfile.tempdir = str(scratch)
     outcome: dict[str, Any] = {"report": None, "error": None}
     try:
-        if words.task == "propose":
-            propose(words.archive, folder)
-            return
-        outcome["report"] = run_ingest(words.archive, folder)
+        with limit_resources(limits, words.task, [scratch, words.archive / STAGING]):
+            if words.task == "propose":
+                propose(words.archive, folder)
+                return
+            outcome["report"] = run_ingest(words.archive, folder)
     except Exception as error:  # noqa: BLE001 - libraries raise any error on a damaged file
         outcome["error"] = describe_error(error)
-    signal.alarm(0)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
     kind = "proposal" if words.task == "propose" else "outcome"
-    folder.write(kind, _without_paths(outcome, words.archive, folder))
+    folder.write(kind, hide_paths(outcome, [folder.files_folder, words.archive]))
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import anyio
+from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from hypergrid.core.errors import NotFound
-from hypergrid.core.importing import Importer
+from hypergrid.core.importing import ImportBusy, Importer
 from queries.web.auth.scopes import API
 from queries.web.responses.bodies import MOST_BYTES, read_document
 from queries.web.responses.problems import BodyTooLarge, NoSuchPage, NotJson
@@ -15,6 +17,8 @@ from queries.web.schemas import answer_of, body_of
 
 TOML = "application/toml"
 """Media type of a deployment file."""
+PROPOSALS = 1
+"""Proposals that are made at a time; as many wait, and more are refused."""
 _FILE: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -32,6 +36,8 @@ _DESCRIPTION: dict[str, Any] = {
 def router(importer: Importer) -> APIRouter:
     """Create the routes of this module."""
     routes = APIRouter(tags=["imports"])
+    # Threads of their own: a proposal takes up to a minute, and those that all routes share must not wait for it.
+    proposing = anyio.CapacityLimiter(PROPOSALS)
 
     def known(request: Request, name: str) -> str:
         """Check a name in the URL, recording it for the audit log."""
@@ -76,7 +82,8 @@ def router(importer: Importer) -> APIRouter:
                 await run_in_threadpool(received.write, block)
         except BaseException as error:
             # An upload that stops half way, or is too large, leaves nothing.
-            upload.__exit__(type(error), error, error.__traceback__)
+            with anyio.CancelScope(shield=True):
+                await run_in_threadpool(upload.__exit__, type(error), error, error.__traceback__)
             raise
         await run_in_threadpool(upload.__exit__, None, None, None)
         return {"name": received.name}
@@ -91,9 +98,12 @@ def router(importer: Importer) -> APIRouter:
             raise NoSuchPage(str(error)) from error
 
     @routes.get("/imports/{name}/proposal", responses=answer_of("ImportProposal"))
-    def propose(request: Request, name: str) -> dict[str, Any]:
+    async def propose(request: Request, name: str) -> dict[str, Any]:
         """Say how the files would be read and why, as a deployment with what has to be answered; nothing is kept."""
-        return importer.propose(known(request, name))
+        await run_in_threadpool(known, request, name)
+        if proposing.statistics().tasks_waiting >= PROPOSALS:
+            raise ImportBusy("files are being looked at, and another request waits for its turn; ask again in a minute")
+        return await to_thread.run_sync(importer.propose, name, limiter=proposing)
 
     @routes.get("/imports/{name}/deployment", response_class=Response)
     def description(request: Request, name: str) -> Response:

@@ -98,7 +98,7 @@ def test_a_plain_table_is_described_ingested_corrected_and_ingested_again(
     assert [(column["name"], column["unit_is_open"]) for column in feed["columns"]] == [
         ("air_temperature", True), ("humidity", True),
     ]  # fmt: skip
-    assert {problem["kind"]: problem["count"] for problem in feed["problems"]} == {"bad time": 1, "bad number": 1}
+    assert {problem["kind"]: problem["count"] for problem in feed["problems"]} == {"impossible date": 1, "bad number": 1}
     first = feed["first_rows"][0]
     assert (first["station"], first["clock"], first["values"]["air_temperature"]) == ("N1", "2024-07-12T00:00:00", 15.0)
     assert proposal["units"]["degC"]["degF"] == pytest.approx([5 / 9, -160 / 9])
@@ -109,7 +109,7 @@ def test_a_plain_table_is_described_ingested_corrected_and_ingested_again(
     importer.describe(name, document)
     state = finish(importer, name)
     report = state["report"]["ingest"]
-    assert (state["state"], report["stored"], report["rejects"]) == ("done", 97, {"bad time": 1, "bad number": 1})
+    assert (state["state"], report["stored"], report["rejects"]) == ("done", 97, {"impossible date": 1, "bad number": 1})
     (example,) = report["reject_examples"]["bad number"]
     assert (example["file"], example["line"], example["text"]) == ("data.csv", 51, "N1,2024-07-13T00:00,warm,50")
     assert str(archive) not in json.dumps(state)
