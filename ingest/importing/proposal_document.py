@@ -22,6 +22,7 @@ from ingest.deployment.station_table import read_station_table
 from ingest.formats.base import GENERAL
 from ingest.formats.csv_lines import BAD_NUMBER
 from ingest.formats.timestamps import zone_of
+from ingest.importing.declared_units import keep_declared_units
 
 UNITS: Final = (
     *("degC", "K", "degF", "%", "dimensionless", "Pa", "hPa", "kPa", "inHg", "mmHg", "m s-1", "km h-1", "knot"),
@@ -56,6 +57,8 @@ def describe_dry_run(run: DryRun, others: DryRun | None, archive: Archive) -> di
     files; else it is proposed. Columns whose unit is a question are in it, without a unit.
     """
     document, sources = _document(run)
+    if run.deployment.declared:
+        keep_declared_units(document, run.deployment, sources, archive)
     runs = [run]
     if others is not None:
         runs.append(others)
@@ -67,7 +70,7 @@ def describe_dry_run(run: DryRun, others: DryRun | None, archive: Archive) -> di
     variables = _variables(document, archive)
     return {
         "document": _plain(document),
-        "feeds": [_feed(group, placed) for group in sources],
+        "feeds": [_feed(group, placed, archive.variables) for group in sources],
         "stations": _stations(document, sources, placed),
         "variables": [
             {"name": variable.name, "unit": variable.unit, "long_name": variable.long_name or variable.name,
@@ -193,12 +196,14 @@ def _conversions(targets: set[str]) -> dict[str, dict[str, list[float]]]:
     return conversions
 
 
-def _feed(group: Sequence[SourceSummary], placed: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _feed(
+    group: Sequence[SourceSummary], placed: Mapping[str, Mapping[str, Any]], kept: Mapping[str, Variable]
+) -> dict[str, Any]:
     """Describe the sources of one feed."""
     if not group:
         return {"files": [], "columns": [], "rows": 0, "stations": [], "problems": [], "first_rows": []}
     source = group[0]
-    zone, zone_origin = proposed_zone(source)
+    _, zone_origin = proposed_zone(source)
     firsts = [part.first_ns for part in group if part.first_ns is not None]
     lasts = [part.last_ns for part in group if part.last_ns is not None]
     columns = {seen.name: seen for part in reversed(group) for seen in part.columns()}
@@ -220,8 +225,8 @@ def _feed(group: Sequence[SourceSummary], placed: Mapping[str, Mapping[str, Any]
         "missing": reduce(lambda codes, part: codes | part.missing_codes(), group, dict[str, str]()),
         "problems": problems,
         "ignored": list(source.layout.ignored),
-        "columns": [_column(seen, source) for seen in columns.values()],
-        "first_rows": [_row(row, source, zone) for row in source.first_rows],
+        "columns": [_column(seen, source, kept) for seen in columns.values()],
+        "first_rows": [_row(row, source) for row in source.first_rows],
     }
 
 
@@ -235,8 +240,8 @@ def _problems(source: SourceSummary) -> list[dict[str, Any]]:
     ]
 
 
-def _column(seen: ColumnSeen, source: SourceSummary) -> dict[str, Any]:
-    unit, variable = column_unit(seen), seen.guess.variable
+def _column(seen: ColumnSeen, source: SourceSummary, kept: Mapping[str, Variable]) -> dict[str, Any]:
+    unit, variable = column_unit(seen), kept.get(seen.guess.variable.name, seen.guess.variable)
     is_declared = any(column.name == seen.name for column in source.feed.columns)
     sample = source.samples[seen.name].array() if seen.name in source.samples else np.empty(0)
     sample = sample[~np.isin(sample, list(seen.codes))]
@@ -251,7 +256,7 @@ def _column(seen: ColumnSeen, source: SourceSummary) -> dict[str, Any]:
     }
 
 
-def _row(row: FirstRow, source: SourceSummary, zone: str) -> dict[str, Any]:
+def _row(row: FirstRow, source: SourceSummary) -> dict[str, Any]:
     """Return a row with the time that the clock showed."""
     # Parsed in the zone of the layout, which may not be the proposed one.
     parsed_in = "UTC" if source.layout.zoned else source.layout.options.timezone

@@ -17,6 +17,7 @@ from hypergrid.archive.disk.lock import is_free
 from hypergrid.core.errors import ArchiveConflict, InvalidDeployment
 from hypergrid.core.importing import ImportBusy, ImportLimits
 from hypergrid.core.times import parse_instant
+from hypergrid.core.units import Variable
 from ingest.batch.dry_run import dry_run
 from ingest.deployment.deployment_file import load
 from ingest.deployment.toml_text import write_toml
@@ -98,7 +99,10 @@ def test_a_plain_table_is_described_ingested_corrected_and_ingested_again(
     assert [(column["name"], column["unit_is_open"]) for column in feed["columns"]] == [
         ("air_temperature", True), ("humidity", True),
     ]  # fmt: skip
-    assert {problem["kind"]: problem["count"] for problem in feed["problems"]} == {"impossible date": 1, "bad number": 1}
+    assert {problem["kind"]: problem["count"] for problem in feed["problems"]} == {
+        "impossible date": 1,
+        "bad number": 1,
+    }
     first = feed["first_rows"][0]
     assert (first["station"], first["clock"], first["values"]["air_temperature"]) == ("N1", "2024-07-12T00:00:00", 15.0)
     assert proposal["units"]["degC"]["degF"] == pytest.approx([5 / 9, -160 / 9])
@@ -109,7 +113,11 @@ def test_a_plain_table_is_described_ingested_corrected_and_ingested_again(
     importer.describe(name, document)
     state = finish(importer, name)
     report = state["report"]["ingest"]
-    assert (state["state"], report["stored"], report["rejects"]) == ("done", 97, {"impossible date": 1, "bad number": 1})
+    assert (state["state"], report["stored"], report["rejects"]) == (
+        "done",
+        97,
+        {"impossible date": 1, "bad number": 1},
+    )
     (example,) = report["reject_examples"]["bad number"]
     assert (example["file"], example["line"], example["text"]) == ("data.csv", 51, "N1,2024-07-13T00:00,warm,50")
     assert str(archive) not in json.dumps(state)
@@ -160,6 +168,75 @@ def test_dirty_files_are_ingested_as_proposed(dirty: Dirty, archive: Path, now_n
     (folder / "deployment.toml").write_text(text, "utf-8")
     report = ingest([folder], archive, engine="inprocess", now_ns=now_ns)
     assert (report.values, report.missing, report.readings_rejected) == dirty.counts
+
+
+SOIL_T = """[network]
+name = "own"
+[[variable]]
+name = "soil_t"
+unit = "{unit}"
+[[feed]]
+name = "f"
+files = "*.csv"
+format = "csv"
+timezone = "UTC"
+[feed.columns]
+{columns}
+{more}
+"""
+
+
+def soil_archive(archive: Path, now_ns: int) -> Path:
+    """Create an archive that keeps soil_t in degC, beside an empty one."""
+    path = archive.with_name("soil")
+    Archive.create(path, name="soil", slice_s=120.0, variables=[Variable("soil_t", "degC")], now_ns=now_ns)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("unit_line", "column", "kept"),
+    [
+        ("", '"soil_t"', "degF"),
+        ("", '{ variable = "soil_t", unit = "K" }', "K"),
+        # The file's own unit precedes that of the variable.
+        ("-,-,degC\n", '"soil_t"', None),
+    ],
+)
+def test_columns_keep_their_declared_unit(
+    unit_line: str, column: str, kept: str | None, archive: Path, now_ns: int
+) -> None:
+    archive, folder = soil_archive(archive, now_ns), archive.parent / "in"
+    folder.mkdir()
+    (folder / "a.csv").write_text(f"station,time,temp\n{unit_line}N1,2024-07-12T00:00,60\n")
+    description = folder / "deployment.toml"
+    description.write_text(SOIL_T.format(unit="degF", columns=f"temp = {column}", more=""))
+    document = describe_dry_run(dry_run([folder]), None, Archive.open(archive))["document"]
+    assert document["variable"][0]["unit"] == "degC"
+    (mapped,) = document["feed"][0]["columns"].values()
+    assert (mapped["unit"] if isinstance(mapped, dict) else None) == kept
+    description.write_text(write_toml(document))
+    ingest([folder], archive, engine="inprocess", now_ns=now_ns)
+    right = {"degF": (60 - 32) / 1.8, "K": 60 - 273.15, None: 60.0}[kept]
+    assert values(archive, "soil_t") == {"2024-07-12T00:00": pytest.approx(right)}
+
+
+@pytest.mark.parametrize(
+    ("unit", "more", "reason"),
+    [
+        ("hPa", "", "does not convert"),
+        ("1", "", "does not convert"),
+        ("degF", "[quality.soil_t]\ngross_range = { fail = [-40, 140] }", "quality.soil_t"),
+    ],
+)
+def test_units_that_do_not_fit_the_archive_are_refused(
+    unit: str, more: str, reason: str, archive: Path, now_ns: int
+) -> None:
+    archive, folder = soil_archive(archive, now_ns), archive.parent / "in"
+    folder.mkdir()
+    (folder / "a.csv").write_text("station,time,temp\nN1,2024-07-12T00:00,60\n")
+    (folder / "deployment.toml").write_text(SOIL_T.format(unit=unit, columns='temp = "soil_t"', more=more))
+    with pytest.raises(ArchiveConflict, match=reason):
+        describe_dry_run(dry_run([folder]), None, Archive.open(archive))
 
 
 def test_a_question_is_answered_by_a_feed(importer: FolderImporter, archive: Path) -> None:
