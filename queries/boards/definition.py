@@ -9,7 +9,14 @@ from typing import Any, Final, Literal, get_args
 
 from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.core.names import make_slug
-from hypergrid.core.times import DAY_NS, format_duration, format_instant, format_timestamp, parse_duration
+from hypergrid.core.times import (
+    DAY_NS,
+    format_duration,
+    format_instant,
+    format_timestamp,
+    parse_duration,
+    parse_instant,
+)
 from hypergrid.perspective.spec.query_spec import question_from_json
 
 PanelKind = Literal["picture", "series", "number"]
@@ -107,7 +114,7 @@ class Board:
     version: int = 1
     """Increases with each change; a change names the version that it was made from."""
     changed_ns: int = 0
-    """Time of the last change [ns since 1970 UTC]."""
+    """Time of the last change [ns since 1970 UTC]; 0: not given."""
 
     def to_json(self) -> dict[str, Any]:
         """Convert to the document of the API."""
@@ -155,8 +162,8 @@ def board_from_json(document: object, *, name: str | None = None) -> Board:
     Parameters
     ----------
     document
-        Required: "title". Optional: "name" (a slug of the title if absent), "panels", and "version", the one that a
-        change was made from; "changed" is ignored.
+        Required: "title". Optional: "name" (a slug of the title if absent) and "panels". A change also needs "version",
+        the one that it was made from, and may have its "changed"; of a new board both are ignored.
     name
         Name in the URL, which the document may repeat; None: a new board.
 
@@ -181,6 +188,8 @@ def board_from_json(document: object, *, name: str | None = None) -> Board:
             f"got {own_name!r}"
         )
     label, version, listed = f"board {own_name!r}", given.get("version", 1), given.get("panels", [])
+    if name is not None and "version" not in given:
+        raise InvalidQuery(f"a change of the {label} needs 'version', the one that it was made from")
     if type(version) is not int or not 1 <= version <= 2**53:
         raise InvalidQuery(f"{label} needs 'version', a whole number from 1; got {version!r}")
     if not isinstance(listed, list) or len(listed) > MAX_PANELS:
@@ -194,7 +203,7 @@ def board_from_json(document: object, *, name: str | None = None) -> Board:
     for number, panel in enumerate(panels, 1):
         if panel.query is not None:
             _check_query(panel.query, f"panel {number} of {label}")
-    return Board(own_name, title, panels, version)
+    return Board(own_name, title, panels, version, 0 if name is None else _read_changed(given, label))
 
 
 def panel_from_json(document: object, label: str) -> Panel:
@@ -271,6 +280,16 @@ def _read_title(given: Mapping[str, Any], label: str) -> str:
     if not isinstance(title, str) or len(title) > LONGEST_TITLE or not title.isprintable():
         raise InvalidQuery(f"{label} needs a line of at most {LONGEST_TITLE} letters; got {str(title)[:80]!r}")
     return title
+
+
+def _read_changed(given: Mapping[str, Any], label: str) -> int:
+    """Return the time of the version that a change was made from [ns since 1970 UTC]; 0 if not given."""
+    changed = given.get("changed")
+    if changed is None:
+        return 0
+    if not isinstance(changed, str):
+        raise InvalidQuery(f"{label} needs 'changed', an instant as text; got {type(changed).__name__}")
+    return parse_instant(changed)
 
 
 def _read_query(given: Mapping[str, Any], kind: PanelKind, label: str, *, follows: bool) -> Mapping[str, Any] | None:

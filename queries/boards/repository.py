@@ -25,6 +25,7 @@ from hypergrid.archive.disk.row_checksums import (
     require_content,
 )
 from hypergrid.core.errors import InvalidQuery, NotFound, StoreUnavailable
+from hypergrid.core.times import format_timestamp
 from queries.boards.definition import Board, Link, panel_from_json
 
 FILE: Final = "boards.sqlite"
@@ -145,7 +146,14 @@ class BoardStore:
         return stored
 
     def replace_board(self, board: Board, *, now_ns: int) -> Board:
-        """Replace a board that is still at the version given with the change; return it with the next version.
+        """Replace a board that is still as the change says; return it with the next version.
+
+        Parameters
+        ----------
+        board
+            The board as it is to be, with version and, unless 0, time of the one that it was made from.
+        now_ns
+            Current time [ns since 1970 UTC].
 
         Raises
         ------
@@ -154,7 +162,9 @@ class BoardStore:
         """
         stored = replace(board, version=board.version + 1, changed_ns=now_ns)
         with self._transaction():
-            row = self._db.execute("SELECT version FROM valid_boards WHERE name = ?", (board.name,)).fetchone()
+            row = self._db.execute(
+                "SELECT version, changed_ns FROM valid_boards WHERE name = ?", (board.name,)
+            ).fetchone()
             if row is None:
                 raise self._unknown_error("board", board.name)
             # Of two users that pin at the same time, both must keep their panels.
@@ -162,6 +172,13 @@ class BoardStore:
                 raise BoardConflict(
                     f"the board {board.name!r} is at version {row[0]}, and this change was made from version "
                     f"{board.version}; read it again, and repeat the change"
+                )
+            # A board that was removed and made again has the same versions.
+            if board.changed_ns not in (0, row[1]):
+                raise BoardConflict(
+                    f"the board {board.name!r} was last changed at {format_timestamp(row[1])}, and this change "
+                    f"was made from the one of {format_timestamp(board.changed_ns)}; read it again, and repeat the "
+                    "change"
                 )
             self._db.execute(
                 "UPDATE boards SET title = ?, panels = ?, version = ?, changed_ns = ? WHERE name = ?",
@@ -178,12 +195,6 @@ class BoardStore:
             There is no board of this name.
         """
         self._remove("board", name)
-
-    def links(self) -> list[Link]:
-        """List the short links, newest first."""
-        with self._lock_for_reading():
-            rows = self._db.execute(f"{_LINKS} ORDER BY created_ns DESC, name").fetchall()
-        return [Link(*row) for row in rows]
 
     def link(self, name: str) -> Link:
         """Look up a short link.
@@ -248,7 +259,7 @@ class BoardStore:
 
     def _unknown_error(self, kind: str, name: str) -> NotFound | BoardsDamaged:
         if self._db.execute(f"SELECT 1 FROM {kind}s WHERE name = ?", (name,)).fetchone():
-            return BoardsDamaged(f"the {kind} {name!r} is damaged in {self.path}; remove it, and make it again")
+            return BoardsDamaged(f"the {kind} {name!r} is damaged in {self.path.name}; remove it, and make it again")
         if kind == "link":
             return NotFound(f"there is no short link {name[:80]!r}")
         names = [row[0] for row in self._db.execute("SELECT name FROM valid_boards")]

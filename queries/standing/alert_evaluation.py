@@ -1,6 +1,6 @@
 """Turn computed rows into alerts: evaluate conditions, reconcile episodes and compose alert documents."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from hypergrid.archive import Archive
 from hypergrid.archive import Change as Written
+from hypergrid.core.errors import TooLarge
 from hypergrid.core.times import (
     DAY_NS,
     SECOND_NS,
@@ -43,6 +44,9 @@ MOST_EPISODES: Final = 1000
 
 RECENT_NS: Final = 30 * DAY_NS
 """How far back a new dead-station query learns from the archive [ns]."""
+
+MOST_ARRIVALS: Final = 1_000_000
+"""Readings of a replay that are heard station by station, which takes some 5 s."""
 
 NETWORK: Final = "network"
 """Place of an alert that concerns all stations."""
@@ -181,7 +185,9 @@ def _hear_arrivals(
     return EvaluationResult(entry.name, progress, _renumber_alerts(alerts, episodes, remembered))
 
 
-def replay_liveness(entry: StandingEntry, archive: OpenArchive, window: Window) -> Alerts:
+def replay_liveness(
+    entry: StandingEntry, archive: OpenArchive, window: Window, *, refuse_late: Callable[[], None]
+) -> Alerts:
     """Evaluate a listening condition on the arrivals of a past window, as if it had been followed.
 
     Parameters
@@ -190,32 +196,57 @@ def replay_liveness(entry: StandingEntry, archive: OpenArchive, window: Window) 
         A standing query without progress; intervals are learned from the month before the window.
     window
         Readings of this time are heard; the end of the window is the current time of the replay.
+    refuse_late
+        Called after each piece that was read; raises once the time for all of them is over.
+
+    Raises
+    ------
+    TooLarge
+        There are too many readings.
     """
     store, variable = archive.store, str(entry.definition.query["variable"])
-    arrivals = _read_arrivals(store, variable, window)
     condition = entry.definition.condition
     if isinstance(condition, Silent):
-        return _replay_silence(entry, condition, archive.snapshot, _join_all(arrivals))
+        times_ns = _join_all(map(_join_all_stations, _read_pieces(store, variable, window, refuse_late)))
+        return _replay_silence(entry, condition, archive.snapshot, times_ns, stop_ns=window.stop_ns)
+    projected = store.count_at_least(variable, window=window, maximum=MOST_ARRIVALS)
+    if projected > MOST_ARRIVALS:
+        raise TooLarge("the preview", "readings at least", projected, MOST_ARRIVALS, "preview a shorter time")
     silence = LivenessState(_resolution_ns(store))
     wanted = _wanted_stations(entry, store)
-    silence.learn(_read_arrivals(store, variable, Window(window.start_ns - RECENT_NS, window.start_ns)), wanted)
+    before = Window(window.start_ns - RECENT_NS, window.start_ns)
+    silence.learn(_read_latest(store, variable, before, refuse_late), wanted)
+    arrivals = _join_arrivals(_read_pieces(store, variable, window, refuse_late))
     result = _hear_arrivals(entry, archive.snapshot, silence, (arrivals, wanted), now_ns=window.stop_ns)
     return list(result.alerts)
 
 
-def _join_all(arrivals: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Join the arrivals of all stations, ascending [ns since 1970 UTC]."""
-    return np.unique(np.concatenate([np.empty(0, np.int64), *arrivals.values()]))
+def _join_all_stations(arrivals: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    return _join_all(arrivals.values())
 
 
-def _replay_silence(entry: StandingEntry, condition: Silent, snapshot: str, times_ns: NDArray[np.int64]) -> Alerts:
-    """Evaluate a silent-network condition at the ends of all gaps between arrivals that exceed its limit."""
+def _join_all(parts: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Join arrival times, ascending and deduplicated [ns since 1970 UTC]."""
+    return np.unique(np.concatenate([np.empty(0, np.int64), *parts]))
+
+
+def _replay_silence(
+    entry: StandingEntry, condition: Silent, snapshot: str, times_ns: NDArray[np.int64], *, stop_ns: int
+) -> Alerts:
+    """Evaluate a silent-network condition at the ends of all gaps between arrivals that exceed its limit.
+
+    The last gap ends at `stop_ns`, if no arrival is later.
+    """
     alerts: Alerts = []
-    for index in np.flatnonzero(np.diff(times_ns) > condition.after_ns).tolist():
-        memory = {"heard_ns": int(times_ns[index])}
+    edges_ns = np.append(times_ns, max(stop_ns, int(times_ns[-1]))) if len(times_ns) else times_ns
+    for index in np.flatnonzero(np.diff(edges_ns) > condition.after_ns).tolist():
+        memory = {"heard_ns": int(edges_ns[index])}
         before = replace(entry, progress=EvaluationProgress(snapshot, memory=memory))
         # Just before the next arrival the silence has been raised, and the arrival clears it.
-        for now_ns, has_arrivals in ((int(times_ns[index + 1]) - 1, False), (int(times_ns[index + 1]), True)):
+        moments = [(int(edges_ns[index + 1]) - 1, False), (int(edges_ns[index + 1]), True)]
+        if index == len(times_ns) - 1:
+            moments = [(stop_ns, False)]
+        for now_ns, has_arrivals in moments:
             result = _evaluate_silent(before, condition, snapshot, has_arrivals=has_arrivals, now_ns=now_ns)
             if result is not None:
                 alerts += result.alerts
@@ -230,31 +261,46 @@ def _report_episodes(progress: EvaluationProgress) -> EvaluationProgress:
 
 
 def _read_recent(store: Archive, variable: str) -> dict[str, NDArray[np.int64]]:
-    """Read recent arrivals by station: a month, or as many days as the intervals need."""
-    if store.extent(variable) is None:
+    """Read recent arrivals by station, with those of stations whose clock runs ahead."""
+    extent = store.extent(variable)
+    if extent is None:
         return {}
-    from_ns = newest_ns(store, variable) - RECENT_NS
+    return _read_latest(store, variable, Window(newest_ns(store, variable) - RECENT_NS, extent.stop_ns))
+
+
+def _read_latest(
+    store: Archive, variable: str, window: Window, refuse_late: Callable[[], None] = lambda: None
+) -> dict[str, NDArray[np.int64]]:
+    """Read the latest arrivals of a window by station: as many days as the intervals need."""
     stations = {series.station for series in store.list_series(variable).values()}
     arrivals: dict[str, NDArray[np.int64]] = {}
-    # Newest first: reading stops as soon as every station has enough gaps.
-    for span in reversed(list(store.spans(variable, 1))):
-        if span.stop_ns <= from_ns or (
-            len(arrivals) == len(stations) and all(len(times_ns) > MAX_GAPS for times_ns in arrivals.values())
-        ):
+    for part in _read_pieces(store, variable, window, refuse_late):
+        arrivals = _join_arrivals([arrivals, part])
+        if len(arrivals) == len(stations) and all(len(times_ns) > MAX_GAPS for times_ns in arrivals.values()):
             break
-        arrivals = _join_arrivals(
-            [arrivals, _read_arrivals(store, variable, Window(max(span.start_ns, from_ns), span.stop_ns))]
-        )
     return arrivals
+
+
+def _read_pieces(
+    store: Archive, variable: str, window: Window, refuse_late: Callable[[], None]
+) -> Iterator[dict[str, NDArray[np.int64]]]:
+    """Yield the arrivals of a window by station, in pieces of one chunk of slices, newest first."""
+    for span in reversed(list(store.spans(variable, 1))):
+        start_ns, stop_ns = max(span.start_ns, window.start_ns), min(span.stop_ns, window.stop_ns)
+        if start_ns < stop_ns:
+            yield _read_arrivals(store, variable, Window(start_ns, stop_ns))
+            refuse_late()
 
 
 def _read_arrivals(store: Archive, variable: str, window: Window) -> dict[str, NDArray[np.int64]]:
     """Read the arrival times of a window, by station [ns since 1970 UTC]."""
     listed = np.array(list(store.list_series(variable)), np.intp)
     readings = store.read(variable, window=window, series=listed)
-    numbers = np.unique(readings.index).tolist()
+    # Readings are ordered by series.
+    numbers, starts = np.unique(readings.index, return_index=True)
+    parts = np.split(readings.arrival_ns, starts[1:])
     return _join_arrivals(
-        {readings.series[number].station: readings.arrival_ns[readings.index == number]} for number in numbers
+        {readings.series[number].station: part} for number, part in zip(numbers.tolist(), parts, strict=False)
     )
 
 

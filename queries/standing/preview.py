@@ -186,7 +186,8 @@ def preview_alerts(
     progress = EvaluationProgress(archive.snapshot, since_ns=window.start_ns)
     entry = StandingEntry(definition, window.stop_ns, paused=False, muted_until_ns=None, progress=progress)
     if isinstance(definition.condition, Listening):
-        alerts = tuple(alert for alert, _ in replay_liveness(entry, archive, window))
+        replayed = replay_liveness(entry, archive, window, refuse_late=_limit_time(clock, "preview a shorter time"))
+        alerts = tuple(alert for alert, _ in replayed)
         return AlertPreview(window, archive.snapshot, definition.condition, "", (), alerts)
     return _preview_rows(replace(entry, definition=resolve_definition(definition, archive)), archive, window, clock)
 
@@ -292,15 +293,26 @@ def _refuse_large(part: Perspective) -> None:
 
 def _compute_rows(name: str, task: EvaluationTask, snapshot: str, clock: Callable[[], float]) -> RowCache:
     """Compute the rows of a task as the runner does, until the time of a preview is over."""
-    evaluation, began_s = SnapshotEvaluation(snapshot), clock()
+    evaluation, refuse_late = SnapshotEvaluation(snapshot), _limit_time(clock, REMEDY)
     evaluation.add(name, task)
     for step in evaluation.remaining_steps(name):
         for _ in evaluation.compute(step):
-            if clock() - began_s > LONGEST_S:
-                raise TooLarge("the preview", "seconds of computing", clock() - began_s, LONGEST_S, REMEDY)
+            refuse_late()
     cached = RowCache()
     task.store_rows(cached, [cells.value for cells in evaluation.values(task)])
     return cached
+
+
+def _limit_time(clock: Callable[[], float], remedy: str) -> Callable[[], None]:
+    """Return what raises `TooLarge` once `LONGEST_S` have passed from now on."""
+    began_s = clock()
+
+    def refuse_late() -> None:
+        taken_s = clock() - began_s
+        if taken_s > LONGEST_S:
+            raise TooLarge("the preview", "seconds of computing", taken_s, LONGEST_S, remedy)
+
+    return refuse_late
 
 
 def _thin_lines(lines: MeasureLines, *, rises: bool) -> MeasureLines:

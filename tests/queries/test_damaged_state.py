@@ -138,7 +138,9 @@ def read_boards(path: Path) -> Values:
     store = BoardStore(path)
     try:
         found: Values = {f"board {one.name}": one for one in store.boards()}
-        return found | {f"link {one.name}": one for one in store.links()}
+        with store._lock_for_reading():
+            names = [name for (name,) in store._db.execute("SELECT name FROM valid_links")]
+        return found | {f"link {name}": store.link(name) for name in names}
     finally:
         store.close()
 

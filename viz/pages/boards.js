@@ -224,7 +224,7 @@ class Boards {
   async store(changed) {
     const { name } = this.board;
     try {
-      const board = await api.changeBoard({ name, version: this.board.version, title: changed.title ?? this.board.title, panels: changed.panels ?? this.board.panels });
+      const board = await api.changeBoard({ name, version: this.board.version, changed: this.board.changed, title: changed.title ?? this.board.title, panels: changed.panels ?? this.board.panels });
       this.board = board;
       this.boards = this.boards.map((one) => (one.name === name ? board : one));
     } catch (problem) {

@@ -94,7 +94,7 @@ function askForBoard(boards, panel, kinds) {
 async function addPanel(name, panel, isAgain = false) {
   const board = await api.lookAtBoard(name);
   try {
-    return await api.changeBoard({ name, title: board.title, version: board.version, panels: [...board.panels, panel] });
+    return await api.changeBoard({ name, title: board.title, version: board.version, changed: board.changed, panels: [...board.panels, panel] });
   } catch (problem) {
     if (problem.status !== 409 || isAgain) throw problem;
     return addPanel(name, panel, true);

@@ -47,7 +47,6 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/functions", "read"),
     ("GET", f"{API}/boards", "read"),
     ("GET", f"{API}/boards/*", "read"),
-    ("GET", f"{API}/links", "read"),
     ("GET", f"{API}/links/*", "read"),
     ("GET", f"{API}/saved", "read"),
     ("GET", f"{API}/suggestion", "read"),

@@ -33,7 +33,7 @@ from hypergrid.core.errors import (
     TooLarge,
 )
 from hypergrid.core.importing import ImportBusy, ImportTooLarge, ImportUnreadable
-from queries.boards.repository import BoardConflict
+from queries.boards.repository import BoardConflict, BoardsDamaged
 from queries.jobs.admission import TooManyQueries
 from queries.jobs.records import NotReady, QueueFull, ResultGone
 from queries.standing.definition import Conflict
@@ -103,6 +103,7 @@ _ROWS: Final[tuple[tuple[type[Exception], int, int, str], ...]] = (
     (TooManyRequests, 429, 429, "Too many requests"),
     (NotReadyYet, 503, 503, "The server is not ready"),
     (KeysDamaged, 503, 503, "The access keys cannot be read"),
+    (BoardsDamaged, 503, 503, "The boards and links cannot be read"),
     (Busy, 503, 503, "Too many requests are open"),
     (TookTooLong, 503, 503, "It took too long"),
     (NoSuchPage, 404, 404, "There is nothing here"),

@@ -53,7 +53,7 @@ def router(store: BoardStore, clock: Callable[[], int] = time.time_ns) -> APIRou
 
     @routes.put("/boards/{name}", openapi_extra=body_of("ChangedBoard"), responses=answer_of("Board"))
     async def replace_board(request: Request, name: str) -> dict[str, Any]:
-        """Have a board be what a document says, which names the version that it was made from (else 409)."""
+        """Have a board be what a document says, which names the version that it was made from (409 if it changed)."""
         document = await read_document(request)
         await run_in_threadpool(known_board, request, name)
         changed = board_from_json(document, name=name)
@@ -62,12 +62,12 @@ def router(store: BoardStore, clock: Callable[[], int] = time.time_ns) -> APIRou
     @routes.delete("/boards/{name}", status_code=204)
     def remove_board(request: Request, name: str) -> None:
         """Forget a board; links to it open nothing any more."""
-        store.remove_board(known_board(request, name))
-
-    @routes.get("/links", responses=answer_of("Link", listed=True))
-    def links() -> list[dict[str, Any]]:
-        """List the short links, newest first."""
-        return [link.to_json() for link in store.links()]
+        # Not read first: a damaged board can be removed.
+        request.state.about = name
+        try:
+            store.remove_board(name)
+        except NotFound as error:
+            raise NoSuchPage(str(error)) from error
 
     @routes.post("/links", status_code=201, openapi_extra=body_of("NewLink"), responses=answer_of("Link", status=201))
     async def add_link(request: Request, response: Response) -> dict[str, Any]:

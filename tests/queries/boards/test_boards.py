@@ -89,6 +89,20 @@ def test_a_document_that_does_not_fit_is_refused(changed: dict[str, Any], words:
 
 
 @pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, "needs 'version'"),
+        ({"version": 1, "changed": 5}, "an instant"),
+        ({"version": 1, "changed": "soon"}, "soon"),
+    ],
+)
+def test_a_change_names_what_it_was_made_from(changed: dict[str, Any], words: str) -> None:
+    with pytest.raises(HyperGridError, match=words):
+        board_from_json({"title": "x", "panels": [], **changed}, name="x")
+    assert board_from_json({"title": "x", "changed": "soon"}).changed_ns == 0
+
+
+@pytest.mark.parametrize(
     "address", ["", "javascript:alert(1)", "//evil.example", "https://evil.example", "a\nb", "x" * 20_000, None]
 )
 def test_an_address_of_another_site_is_no_link(address: object) -> None:
@@ -106,6 +120,12 @@ def test_of_two_changes_of_one_version_the_second_is_refused(store: BoardStore) 
     with pytest.raises(BoardConflict, match="version 2.*version 1"):
         store.replace_board(replace(board, panels=()), now_ns=NOW_NS + 2)
     assert store.boards() == [changed]
+    store.remove_board("wall")
+    # One of the same name and versions is another board.
+    again = store.add_board(board_from_json({"title": "Wall"}), now_ns=NOW_NS + 9)
+    with pytest.raises(BoardConflict, match="last changed at .* read it again"):
+        store.replace_board(board, now_ns=NOW_NS + 10)
+    assert store.boards() == [again]
     store.remove_board("wall")
     for act in (store.board, store.remove_board):
         with pytest.raises(NotFound):
@@ -160,7 +180,7 @@ def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
     writer.wait(30)
     store = BoardStore(path)
     try:
-        assert {link.name for link in store.links()} >= set(names)
+        assert [store.link(name).name for name in names] == names
         (name, *more) = [board.name for board in store.boards()]
         # One is removed after the next was added: between the two there may be both.
         assert len(more) <= 1

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 import hypergrid as hg
 from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime, TooLarge
 from hypergrid.core.times import DAY_NS, SECOND_NS, Window, format_timestamp
+from queries.standing import alert_evaluation
 from queries.standing.definition import definition_from_json
 from queries.standing.preview import MOST_LINES, MOST_ROWS, MeasureLines, _thin_lines, preview_alerts
 from queries.standing.service import StandingQueries
@@ -137,6 +138,15 @@ def test_a_silent_network_is_previewed_by_its_gaps(standing: StandingQueries, li
     assert standing.preview(query("quiet", condition={"kind": "silent", "after": "2h"})).alerts == ()
 
 
+def test_a_silence_that_lasts_is_previewed_to_the_end_of_the_window(standing: StandingQueries) -> None:
+    document = query("quiet", condition={"kind": "silent", "after": "30min"})
+    told = standing.preview(document, Window(START_NS, START_NS + HOUR_NS)).to_json()
+    assert [(one["happening"], one["since"], one["until"]) for one in told["alerts"]] == [
+        ("raised", "2007-10-01T00:48:00Z", None)
+    ]
+    assert standing.preview(document, Window(START_NS, START_NS + HOUR_NS // 2)).alerts == ()
+
+
 REFUSED: list[tuple[dict[str, Any], Window | None, type[HyperGridError], str]] = [
     (query("x", variable="rain"), None, HyperGridError, "rain"),
     (query("x", condition={"kind": "threshold", "above": "3 m"}), None, HyperGridError, "m"),
@@ -159,6 +169,18 @@ def test_a_preview_ends_when_its_time_is_over(live: Live) -> None:
     definition = definition_from_json(query("map", MEAN, MAP, condition=HOT))
     with pytest.raises(TooLarge, match="seconds of computing, above the 10 allowed"):
         preview_alerts(definition, hg.open(live.folder), clock=lambda: next(seconds))
+
+
+def test_a_preview_of_arrivals_is_limited_as_well(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = hg.open(live.folder)
+    for condition in ({"kind": "dead"}, {"kind": "silent", "after": "30min"}):
+        seconds = count(0.0, 11.0)
+        definition = definition_from_json(query("arrivals", condition=condition))
+        with pytest.raises(TooLarge, match="seconds of computing, above the 10 allowed; preview a shorter time"):
+            preview_alerts(definition, archive, clock=lambda seconds=seconds: next(seconds))
+    monkeypatch.setattr(alert_evaluation, "MOST_ARRIVALS", 5)
+    with pytest.raises(TooLarge, match="readings at least, above the 5 allowed; preview a shorter time"):
+        preview_alerts(definition_from_json(query("dead", condition={"kind": "dead"})), archive)
 
 
 def test_many_rows_and_places_keep_their_extremes(standing: StandingQueries, live: Live) -> None:

@@ -78,7 +78,8 @@ def test_the_life_of_a_board(client: httpx.Client) -> None:
     assert "read it again" in late.json()["detail"]
     for document, words in (
         ({**board, "version": 2, "name": "other"}, "needs its name"),
-        ({"title": "x", "panels": 5}, "list"),
+        ({"title": "x", "version": 2, "panels": 5}, "list"),
+        ({"title": "x", "panels": []}, "needs 'version'"),
     ):
         refused = client.put(f"{API}/boards/upper-valley", json=document)
         assert (refused.status_code, words in refused.json()["detail"]) == (422, True), refused.text
@@ -87,6 +88,17 @@ def test_the_life_of_a_board(client: httpx.Client) -> None:
         assert client.request(method, f"{API}/boards/upper-valley").status_code == 404
     assert client.put(f"{API}/boards/upper-valley", json=board).status_code == 404
     assert client.post(f"{API}/boards", content=b"{", headers={"Content-Type": "application/json"}).status_code == 400
+
+
+def test_a_damaged_board_says_so_and_can_be_removed(client: httpx.Client, boards: BoardStore) -> None:
+    client.post(f"{API}/boards", json={"title": "Wall"}).raise_for_status()
+    boards._db.execute("DROP TRIGGER boards_changed")
+    boards._db.execute("UPDATE boards SET title = 'Hall'")
+    damaged = client.get(f"{API}/boards/wall")
+    assert (damaged.status_code, damaged.json()["title"]) == (503, "The boards and links cannot be read")
+    assert "the board 'wall' is damaged in boards.sqlite; remove it" in damaged.json()["detail"]
+    assert client.delete(f"{API}/boards/wall").status_code == 204
+    assert client.post(f"{API}/boards", json={"title": "Wall"}).status_code == 201
 
 
 def card_of(answer: httpx.Response) -> dict[str, str]:
