@@ -136,6 +136,7 @@ def test_events_come_to_who_is_logged_in(page: Page, guarded: str, keys: dict[st
     expect(page.locator("#caption")).to_contain_text("100 % computed")
     for name in ("Stations", "Standing", "Engine"):
         show(page, name)
+    page.locator("#plan-summary").click()
     expect(page.locator("#plan-graph svg")).to_be_visible()
     assert complaints == []
 
@@ -171,6 +172,8 @@ def test_who_watches_over_the_server_sees_what_it_does(
 ) -> None:
     page.goto(f"{guarded}#engine")
     log_in(page, keys["operate"])
+    for part in ("plan", "snapshots"):
+        page.locator(f"#{part}-summary").click()
     expect(page.locator("#plan-graph")).to_contain_text("scope query")
     expect(page.locator("#snapshots")).to_contain_text("newest first")
     assert complaints == []
