@@ -60,13 +60,17 @@ class Settings:
     seconds: int = 900
     """Maximum projected time of one query [s], unless its access key has its own limit."""
     anonymous_requests_per_s: int = 10
-    """Requests per second of one address without an access key; the limits below also apply per address."""
+    """Requests per second of one address without an access key."""
     anonymous_streams: int = 10
+    """Concurrent requests of one such address."""
     anonymous_queries: int = 2
+    """Waiting or running queries of one such address."""
     anonymous_cells: int | None = 1_000_000
+    """Maximum number of cells in the surface of one query without an access key."""
     anonymous_bytes: int | None = 256 * 2**20
     """Memory of one query without an access key [bytes]."""
     anonymous_seconds: int | None = 10
+    """Maximum projected time of one query without an access key [s]."""
     requests_log: str = ""
     """Destination of the request log, one JSON line per request: a file, or "-" for standard error; none if empty."""
     webhook_hosts: tuple[str, ...] = ()
@@ -74,6 +78,13 @@ class Settings:
     the address, or its network, "10.1.0.0/16"."""
     mail_server: str = ""
     """Mail server for alerts, "host" or "host:port"; none if empty."""
+    smtp_starttls: bool = False
+    """Whether mails are sent over TLS, which the mail server has to offer (STARTTLS, usually on port 587), with a
+    certificate for its name."""
+    smtp_user: str = ""
+    """User name at the mail server, which needs TLS; mails are sent without login if empty."""
+    smtp_password_file: str = ""
+    """File with the password of that user, read at each delivery."""
     mail_from: str = "hypergrid@localhost"
     """Sender of alert mails."""
     mail_to: tuple[str, ...] = ()
@@ -128,6 +139,8 @@ _BOUNDS: Final[Mapping[str, tuple[int, int | None]]] = {
 _TEXTS: Final[Mapping[str, str]] = {
     "host": "an address",
     "mail_server": "a host, or host:port,",
+    "smtp_user": "a user name",
+    "smtp_password_file": "a file",
     "mail_from": "a mail address",
     "state": "a folder",
     "standing_folder": "a folder",
@@ -139,7 +152,7 @@ _TEXTS: Final[Mapping[str, str]] = {
 _LISTS: Final = ("webhook_hosts", "mail_to", "names", "origins", "embed_origins", "trusted_proxies")
 """Settings that are lists of text; comma-separated in the environment."""
 
-_SWITCHES: Final = ("anonymous_read", "read_only", "imports")
+_SWITCHES: Final = ("anonymous_read", "read_only", "imports", "smtp_starttls")
 """Boolean settings."""
 
 
@@ -149,7 +162,8 @@ def read_settings(path: Path | None = None, environment: Mapping[str, str] | Non
     Raises
     ------
     InvalidDeployment
-        The file cannot be read or parsed as TOML, a key does not exist, or a value is invalid.
+        The file cannot be read or parsed as TOML, a key does not exist, a value is invalid, or a login at the mail
+        server lacks its password file or TLS.
     """
     environment = os.environ if environment is None else environment
     values = (
@@ -161,7 +175,13 @@ def read_settings(path: Path | None = None, environment: Mapping[str, str] | Non
         key = f"HYPERGRID_{setting.name.upper()}"
         if key in environment:
             values[setting.name] = _parse_setting(setting.name, environment[key], key)
-    return Settings(**values)  # type: ignore[arg-type]
+    settings = Settings(**values)  # type: ignore[arg-type]
+    if settings.smtp_user and not (settings.smtp_starttls and settings.smtp_password_file):
+        raise InvalidDeployment(
+            f"a login at the mail server as {settings.smtp_user!r} needs a password, which is sent over TLS alone: "
+            "give the settings 'smtp_password_file' and 'smtp_starttls = true', or omit 'smtp_user'"
+        )
+    return settings
 
 
 def _read_content(path: Path) -> dict[str, object]:

@@ -14,6 +14,7 @@ import secrets
 import smtplib
 import socket
 import sqlite3
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -300,17 +301,23 @@ def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None
     mail["Message-ID"] = f"<{body['id']}@hypergrid>"
     mail.set_content(f"{body['text']}\n\n{json.dumps(body, indent=1)}\n")
     host, _, port = settings.mail_server.partition(":")
+    password = _read_password(settings)
 
     def post(note: Note) -> None:
         with (
             socket.create_connection((host, int(port or 25)), TIMEOUT_S) as connection,
-            smtplib.SMTP() as server,
+            _MailServer(host) as server,
         ):
             note(connection)
             server.sock = connection
             code, words = server.getreply()
             if code != 220:
                 raise smtplib.SMTPConnectError(code, words)
+            if settings.smtp_starttls:
+                server.starttls(context=ssl.create_default_context())
+                note(server.sock)
+            if settings.smtp_user:
+                server.login(settings.smtp_user, password)
             server.send_message(mail)
 
     try:
@@ -321,6 +328,26 @@ def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None
         ) from error
     except (OSError, smtplib.SMTPException, ValueError) as error:
         raise Undelivered(f"the mail server {settings.mail_server} did not take the alert: {error}") from error
+
+
+class _MailServer(smtplib.SMTP):
+    """A mail server whose connection is opened elsewhere; its certificate has to be for `host`."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__()
+        # starttls() takes the name of the certificate from here; only connect() sets it otherwise.
+        self._host = host
+
+
+def _read_password(settings: Settings) -> str:
+    if not settings.smtp_user:
+        return ""
+    try:
+        return Path(settings.smtp_password_file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Undelivered(
+            f"the setting 'smtp_password_file', {settings.smtp_password_file}, cannot be read: {error}"
+        ) from error
 
 
 @contextmanager

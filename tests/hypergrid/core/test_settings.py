@@ -35,13 +35,14 @@ def test_no_toml_is_told_with_its_file_and_line(tmp_path: Path, content: bytes, 
         ('host = ""', "'host' needs an address"),
         (
             "ports = 1",
-            "unknown setting 'ports'; there are: allowed_bytes, .*host, kept_bytes, .*port, queries",
+            "unknown setting 'ports'; there are: allowed_bytes, .*host, .*kept_bytes, .*port, queries",
         ),
         ("mail_server = 25", "'mail_server' needs a host, or host:port, as text; got 25"),
         ("webhook_hosts = 5", "'webhook_hosts' needs a list of names"),
         ('webhook_hosts = [""]', "'webhook_hosts' needs a list of names"),
         ('anonymous_read = "yes"', "'anonymous_read' needs true or false; got 'yes'"),
         ("session_s = 1", "from 60 to 2592000"),
+        ('smtp_starttls = "yes"', "'smtp_starttls' needs true or false"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused(tmp_path: Path, text: str, words: str) -> None:
@@ -49,6 +50,15 @@ def test_a_value_that_does_not_fit_is_refused(tmp_path: Path, text: str, words: 
     with pytest.raises(InvalidDeployment, match=words) as caught:
         read_settings(tmp_path / "s.toml", {})
     assert str(tmp_path / "s.toml") in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", ["smtp_starttls", "smtp_password_file"])
+def test_a_login_needs_a_password_and_tls(missing: str) -> None:
+    given = {"HYPERGRID_SMTP_USER": "a", "HYPERGRID_SMTP_PASSWORD_FILE": "p", "HYPERGRID_SMTP_STARTTLS": "true"}
+    assert read_settings(None, given).smtp_user == "a"
+    del given[f"HYPERGRID_{missing.upper()}"]
+    with pytest.raises(InvalidDeployment, match="'smtp_password_file' and 'smtp_starttls = true'"):
+        read_settings(None, given)
 
 
 def test_the_environment_is_checked_likewise() -> None:

@@ -4,12 +4,16 @@ import base64
 import hashlib
 import hmac
 import json
+import shutil
 import socket
 import sqlite3
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +26,7 @@ from queries.standing.repository import CatalogueUnavailable
 from queries.standing.service import StandingQueries
 from tests.queries.standing.hook import Hook
 from tests.queries.standing.live import Live
+from tests.queries.standing.mail_server import MailServer
 
 AIR = {"variable": "air_temperature", "steps": []}
 HOT = {"kind": "threshold", "above": 20, "clear": 18}
@@ -33,6 +38,30 @@ def hook() -> Iterator[Hook]:
     yield made
     made.gate.set()
     made.server.shutdown()
+
+
+@pytest.fixture
+def make_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], ssl.SSLContext]:
+    """A certificate for localhost that clients of this test trust, as the context of a server."""
+
+    def make() -> ssl.SSLContext:
+        if shutil.which("openssl") is None:
+            pytest.skip("no openssl on the PATH, which makes the certificate")
+        key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+        subprocess.run(
+            [
+                "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                "-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", "/CN=localhost",
+                "-addext", "subjectAltName=DNS:localhost",
+            ],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        return context
+
+    return make
 
 
 def test_an_alert_arrives_once_with_its_id_and_a_test_says_that_it_is_one(
@@ -323,50 +352,66 @@ def test_a_host_that_is_allowed_no_more_is_refused_for_good(
 
 
 def test_mail_goes_to_the_server_of_the_settings(make_standing: Callable[..., StandingQueries]) -> None:
-    listening = socket.create_server(("127.0.0.1", 0))
-    said: list[str] = []
-
-    def serve() -> None:
-        connection, _ = listening.accept()
-        with connection, connection.makefile("rwb") as lines:
-
-            def say(text: str) -> None:
-                lines.write(text.encode() + b"\r\n")
-                lines.flush()
-
-            say("220 here")
-            in_mail = False
-            while line := lines.readline().decode().rstrip("\r\n"):
-                said.append(line)
-                if line == "." and in_mail:
-                    in_mail = False
-                    say("250 taken")
-                elif not in_mail and line.upper() == "DATA":
-                    in_mail = True
-                    say("354 go on")
-                elif not in_mail:
-                    say("221 bye" if line.upper() == "QUIT" else "250 fine")
-                if in_mail:
-                    while (line := lines.readline().decode().rstrip("\r\n")) != ".":
-                        said.append(line)
-                    in_mail = False
-                    say("250 taken")
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    standing = make_standing(mail_server=f"127.0.0.1:{listening.getsockname()[1]}", mail_from="grid@example.org")
+    mail_server = MailServer()
+    standing = make_standing(mail_server=f"127.0.0.1:{mail_server.port}", mail_from="grid@example.org")
     standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": ["email:warden@example.org"]})
     # The name of a place is what a station's file says.
     body = {**standing.test("hot").body, "place": "no\r\nBcc: all@example.org\nwhere"}
     standing.store._db.execute("UPDATE alerts SET body = ?", (json.dumps(body),))
     assert standing.notification_workers.deliver_next()
     assert standing.store.count_messages() == {"sent": 1}
-    thread.join(10)
-    text = "\n".join(said)
+    text = mail_server.read_lines()
     assert "To: warden@example.org" in text
     assert "From: grid@example.org" in text
     assert "Subject: hot: test at no Bcc: all@example.org where" in text
-    listening.close()
+
+
+BODY = {"id": "live-1", "possible_repeat": False, "query": "hot", "happening": "test", "place": "2", "text": ""}
+
+
+def test_mail_is_sent_over_tls_after_a_login(make_certificate: Callable[[], ssl.SSLContext], tmp_path: Path) -> None:
+    mail_server = MailServer(make_certificate())
+    (tmp_path / "password").write_text("secret phrase\n")
+    settings = Settings(
+        mail_server=f"localhost:{mail_server.port}", smtp_starttls=True, smtp_user="grid",
+        smtp_password_file=str(tmp_path / "password"),
+    )  # fmt: skip
+    notifications.send_mail("warden@example.org", BODY, settings)
+    before, after = mail_server.read_lines().split("STARTTLS\n")
+    assert "AUTH" not in before
+    login = base64.b64encode(b"\0grid\0secret phrase").decode()
+    assert f"AUTH PLAIN {login}\n" in after
+    assert "To: warden@example.org" in after
+
+
+def test_a_certificate_that_nobody_vouches_for_gets_no_mail(
+    make_certificate: Callable[[], ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mail_server = MailServer(make_certificate())
+    monkeypatch.delenv("SSL_CERT_FILE")
+    with pytest.raises(Undelivered, match="CERTIFICATE_VERIFY_FAILED") as caught:
+        notifications.send_mail(
+            "warden@example.org", BODY, Settings(mail_server=f"localhost:{mail_server.port}", smtp_starttls=True)
+        )
+    assert not caught.value.for_good
+    assert "MAIL" not in mail_server.read_lines()
+
+
+def test_a_mail_server_without_tls_gets_no_mail() -> None:
+    mail_server = MailServer()
+    with pytest.raises(Undelivered, match="STARTTLS"):
+        notifications.send_mail(
+            "warden@example.org", BODY, Settings(mail_server=f"127.0.0.1:{mail_server.port}", smtp_starttls=True)
+        )
+    assert "MAIL" not in mail_server.read_lines()
+
+
+def test_a_password_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    settings = Settings(
+        mail_server="localhost:1", smtp_starttls=True, smtp_user="grid", smtp_password_file=str(tmp_path / "none")
+    )
+    with pytest.raises(Undelivered, match="'smtp_password_file', .*none, cannot be read"):
+        notifications.send_mail("warden@example.org", BODY, settings)
 
 
 def test_mail_to_an_address_that_is_not_allowed_any_more_is_refused() -> None:
