@@ -273,6 +273,10 @@ class Explore {
     await this.answer.redraw();
   }
 
+  hide() {
+    this.answer.hide();
+  }
+
   leave() {
     this.answer.leave();
   }
