@@ -254,7 +254,8 @@ function attribution({ institution, creator_name: creator, publisher_name: publi
 function build() {
   if (isEmbedded) document.documentElement.dataset.embed = "";
   part("pages").append(...Object.keys(PAGES).map((name) => h("a", { id: `link-${name}`, href: hash(name), hidden: name === "import" }, T.pages[name])));
-  part("tools").append(h("div", { id: "session" }), field(T.frame.theme, choice("theme", Object.entries(T.frame.themes), choose, chosen())));
+  const { guide } = part("tools").dataset;
+  part("tools").append(...(guide ? [h("a", { id: "guide", href: guide, target: "_blank", rel: "noopener" }, T.frame.guide)] : []), h("div", { id: "session" }), field(T.frame.theme, choice("theme", Object.entries(T.frame.themes), choose, chosen())));
   part("main").append(h("div", { id: "no-data" }), ...Object.keys(PAGES).map((name) => h("section", { id: `page-${name}`, class: "page", "aria-label": T.pages[name], hidden: true })));
   const clock = h("span", { id: "clock" });
   part("status-line").append(h("span", { id: "units" }, T.frame.noUnits), clock, h("span", { id: "archive" }), h("span", { id: "publication" }), h("span", { id: "connection", role: "status" }, T.frame.connection.ok));
