@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 PAGES: Final = Path(__file__).parent / "pages"
 DOCS: Final = Path(__file__).parent / "docs" / "html"
 """The guide, as `make docs` builds it; a wheel has it if it was built before."""
-_TOOLS: Final = '<div id="tools">'
-_GUIDE_LINK: Final = '<a id="guide" href="docs/">Guide</a>'
+_TOOLS: Final = '<div id="tools"'
+_GUIDE: Final = 'data-guide="docs/"'
+"""Where the page finds the guide; it makes the link, in its own words."""
 _LONGEST_TEXT: Final = 200
 _LARGEST: Final = 4000
 """Greatest width and height of a figure [px]."""
@@ -87,7 +88,7 @@ async def _page(_request: Request) -> Response:
 
 async def _page_with_guide(_request: Request) -> Response:
     text = (PAGES / "index.html").read_text(encoding="utf-8")
-    return HTMLResponse(text.replace(_TOOLS, f"{_GUIDE_LINK}\n    {_TOOLS}", 1))
+    return HTMLResponse(text.replace(_TOOLS, f"{_TOOLS} {_GUIDE}", 1))
 
 
 async def _figure(request: Request) -> Response:

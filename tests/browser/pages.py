@@ -67,7 +67,7 @@ def unasked(address: str) -> str:
 def unfold(page: Page, part: str) -> None:
     """Open a part of Explore that is folded away: "panel", how it is computed, or a list of controls."""
     if part == "panel":
-        if page.locator("#panel").is_hidden():
+        if page.locator("#how-panel").is_hidden():
             page.locator("#how").click()
     elif page.locator(f"#{part}").get_attribute("open") is None:
         page.locator(f"#{part}-button").click()

@@ -104,6 +104,20 @@ def statistics(page: Page) -> list[dict[str, Any]]:
     return list(page.evaluate("[...document.querySelectorAll('.panel')].map((one) => one.view.statistics())"))
 
 
+def overlapping(page: Page) -> list[tuple[dict[str, float], dict[str, float]]]:
+    """Return pairs of panels' boxes that lie on each other."""
+    boxes = [dict(box.bounding_box() or {}) for box in page.locator(".panel").all()]
+    return [
+        (first, second)
+        for place, first in enumerate(boxes)
+        for second in boxes[place + 1 :]
+        if first["x"] + first["width"] > second["x"] + 1
+        and second["x"] + second["width"] > first["x"] + 1
+        and first["y"] + first["height"] > second["y"] + 1
+        and second["y"] + second["height"] > first["y"] + 1
+    ]
+
+
 def test_pinned_panels_are_arranged_by_mouse_and_keyboard(opened: Page, boards: BoardStore, address: str) -> None:
     run(opened, SMALL)
     opened.get_by_role("button", name="Pin …").click()
@@ -246,6 +260,7 @@ def test_a_wall_fills_the_window_until_escape(browser: Browser, live: str, schem
         boxes = [one.bounding_box() or {} for one in page.locator(".panel").all()]
         assert sum(box["width"] * box["height"] for box in boxes) > 0.75 * 1920 * 1080
         assert all(box["y"] + box["height"] <= 1080 for box in boxes)
+        assert overlapping(page) == []
         assert (
             float(page.evaluate("parseFloat(getComputedStyle(document.querySelector('.panel-title')).fontSize)")) > 24
         )
@@ -290,7 +305,9 @@ def test_a_board_fits_a_narrow_window(browser: Browser, live: str, width: int) -
         page = context.new_page()
         page.goto(f"{live}#boards?board=valley")
         eventually(page, lambda: len(statistics(page)) == 6 and all(one["updates"] for one in statistics(page)))
+        assert overlapping(page) == []
         page.get_by_role("button", name="Arrange").click()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert overlapping(page) == []
     finally:
         context.close()

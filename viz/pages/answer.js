@@ -248,7 +248,7 @@ export class Answer {
   /** Have finer cells computed while the picture is looked at, where the page chose them and nothing is beside it. */
   refine(question) {
     const { looks, document } = this;
-    const isAlone = question === this.main && this.questions.length === 1 && !looks.beside.value;
+    const isAlone = this.together.clientWidth > 0 && question === this.main && this.questions.length === 1 && !looks.beside.value;
     if (isAlone && looks.finer.checked && this.shared().view === "map" && this.isChosen(document)) this.finer.begin(question, this.order);
   }
 
@@ -274,6 +274,12 @@ export class Answer {
   async stop() {
     const open = this.questions.filter((question) => !question.ended);
     await Promise.all(open.map((question) => question.stop()));
+  }
+
+  /** Nobody looks any more: neither the next picture of a film nor a finer one is asked for. */
+  hide() {
+    this.looks.endFilm();
+    this.finer.stop();
   }
 
   leave() {

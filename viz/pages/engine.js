@@ -67,9 +67,10 @@ class Engine {
       this.wanted = params.get("plan");
       this.planPart.open = true;
     }
-    await this.look();
+    // Begun at once: the page may be left before there is an answer.
     clearInterval(this.timer);
     this.timer = setInterval(() => this.look().catch(() => {}), AGAIN_MS);
+    await this.look();
   }
 
   hide() {

@@ -67,7 +67,7 @@ class Explore {
     const { answer } = this;
     const { bar, mapControls } = answer.looks;
     this.sentence = h("p", { id: "sentence" });
-    this.how = button(T.see.how, () => this.showPanel(this.panel.hidden || this.isSheetDown), { id: "how", "aria-expanded": "false", "aria-controls": "panel" });
+    this.how = button(T.see.how, () => this.showPanel(this.panel.hidden || this.isSheetDown), { id: "how", "aria-expanded": "false", "aria-controls": "how-panel" });
     this.panel = this.question();
     this.sheet = h("div", { class: "sheet", id: "sheet" }, button(T.see.close, () => this.showSheet(false), { class: "close-sheet", id: "close-sheet" }), this.see.element, bar, this.panel);
     this.opener = button(T.see.controls, () => this.showSheet(true), { id: "open-sheet", "aria-controls": "sheet" });
@@ -90,7 +90,7 @@ class Explore {
       curl: () => asCurl(this.read(), new URL(".", location.href.split("#")[0]).href),
       link: () => this.link(),
     };
-    return h("section", { id: "panel", "aria-labelledby": "question-title", hidden: true }, h("h2", { id: "question-title" }, T.see.how),
+    return h("section", { id: "how-panel", class: "how-panel", "aria-labelledby": "question-title", hidden: true }, h("h2", { id: "question-title" }, T.see.how),
       h("div", { class: "buttons" }, button(T.explore.explain, () => this.explain(), { id: "explain" }), button(T.explore.stand, () => this.stand(), { id: "stand" })),
       h("div", { id: "copies", class: "buttons small", role: "group", "aria-label": T.explore.copy }, h("span", { "aria-hidden": true }, T.explore.copy),
         Object.entries(texts).map(([name, text]) => button(T.explore.copies[name], () => this.frame.attempt(() => copy(text(), this.copied)), { id: `copy-${name}` }))),
@@ -271,6 +271,10 @@ class Explore {
   async redraw() {
     if (this.region.figure && this.see.place.element.open) await this.region.open();
     await this.answer.redraw();
+  }
+
+  hide() {
+    this.answer.hide();
   }
 
   leave() {

@@ -29,6 +29,8 @@ const PAUSE_MS = 200;
 
 /** Pages that were opened, by name; the shown one. */
 const opened = {};
+/** Opened pages to be drawn again when they are shown: out of sight they have no size. */
+const stale = new Set();
 let shown = null;
 let trouble = null;
 
@@ -87,6 +89,7 @@ const frame = {
     for (const name of Object.keys(opened).filter((other) => other !== shown)) {
       opened[name].leave?.();
       delete opened[name];
+      stale.delete(name);
     }
     await load();
   },
@@ -191,7 +194,9 @@ async function show() {
       if (!opened[name]) part(`page-${name}`).replaceChildren();
       opened[name] ??= page.open(part(`page-${name}`), frame);
     }
-    await opened[name].show(params);
+    if (stale.delete(name)) await frame.attempt(async () => opened[name].redraw?.());
+    // What takes its time may end after the page was left.
+    if (shown === name) await opened[name].show(params);
   });
 }
 
@@ -220,7 +225,7 @@ async function load() {
   saved = api.look("saved?answerable=true");
   saved.catch(() => {});
   const { name, params } = address();
-  if (!opened[name]) PAGES[name]?.expect?.(params);
+  if (!opened[name]) PAGES[name]?.().then((page) => page.expect?.(params), () => {});
   const known = await Promise.all(["variables", "stations", `snapshots?limit=${MOST_VERSIONS}`, "functions", "publication"].map((what) => api.look(what).catch((problem) => problem)));
   const failed = known.find((one) => one instanceof Error);
   // A page without a list of stations could still ask, but it is the same server that answers all.
@@ -249,7 +254,8 @@ function attribution({ institution, creator_name: creator, publisher_name: publi
 function build() {
   if (isEmbedded) document.documentElement.dataset.embed = "";
   part("pages").append(...Object.keys(PAGES).map((name) => h("a", { id: `link-${name}`, href: hash(name), hidden: name === "import" }, T.pages[name])));
-  part("tools").append(h("div", { id: "session" }), field(T.frame.theme, choice("theme", Object.entries(T.frame.themes), choose, chosen())));
+  const { guide } = part("tools").dataset;
+  part("tools").append(...(guide ? [h("a", { id: "guide", href: guide, target: "_blank", rel: "noopener" }, T.frame.guide)] : []), h("div", { id: "session" }), field(T.frame.theme, choice("theme", Object.entries(T.frame.themes), choose, chosen())));
   part("main").append(h("div", { id: "no-data" }), ...Object.keys(PAGES).map((name) => h("section", { id: `page-${name}`, class: "page", "aria-label": T.pages[name], hidden: true })));
   const clock = h("span", { id: "clock" });
   part("status-line").append(h("span", { id: "units" }, T.frame.noUnits), clock, h("span", { id: "archive" }), h("span", { id: "publication" }), h("span", { id: "connection", role: "status" }, T.frame.connection.ok));
@@ -265,7 +271,12 @@ function build() {
 
 build();
 window.addEventListener("hashchange", show);
-onTheme(() => Promise.all(Object.values(opened).map((page) => page.redraw?.())).catch(showProblem));
+/** Draw what is shown again, and the other pages once they are shown. */
+function redraw() {
+  for (const name of Object.keys(opened)) if (name !== shown) stale.add(name);
+  if (shown) frame.attempt(async () => opened[shown]?.redraw?.());
+}
+onTheme(redraw);
 let pause = 0;
 let width = window.innerWidth;
 window.addEventListener("resize", () => {
@@ -274,7 +285,7 @@ window.addEventListener("resize", () => {
     // A phone's address bar that slides away is a resize, too.
     if (window.innerWidth === width) return;
     width = window.innerWidth;
-    if (shown) frame.attempt(async () => opened[shown]?.redraw?.());
+    redraw();
   }, PAUSE_MS);
 });
 // Nobody waits for the answer of a page that is gone; others who asked the same keep theirs.

@@ -7,6 +7,7 @@ import { T } from "./text.js";
 
 const KINDS = { explore: ["picture", "number"], stations: ["series", "number"] };
 const [WIDTH_PX, HEIGHT_PX] = [800, 500];
+const MARGIN_PX = 8;
 const USUAL_LENGTH = "1day";
 /** The board that was chosen last. */
 let lastBoard = "";
@@ -20,15 +21,17 @@ export class Share {
     /** What follows "#" in the address that is shared, and its title, where it has one. */
     this.address = () => location.hash.slice(1);
     this.title = () => "";
-    this.copied = h("div", { class: "shared", hidden: true }, h("p", { class: "quiet", role: "status" }), h("pre", { tabindex: 0 }));
-    this.done = h("p", { class: "quiet", role: "status" });
+    this.words = h("p", { class: "quiet", role: "status" });
+    this.text = h("pre", { tabindex: 0 });
+    // It lies over the page, which stays where it is; Escape and a press elsewhere close it as well.
+    this.result = h("div", { class: "shared", popover: "auto" }, button("✕", () => this.result.hidePopover(), { class: "icon", "aria-label": T.share.close, title: T.share.close }), this.words, this.text);
     const act = (what) => () => this.frame.attempt(what);
     this.element = h("div", { class: "share", hidden: !frame.may("write") },
       h("div", { class: "buttons small", role: "group", "aria-label": T.share.group },
         mayPin ? button(T.share.pin, act(() => this.pin()), { id: `pin-${page}` }) : null,
         button(T.share.link, act(() => this.link()), { id: `link-of-${page}` }),
         button(T.share.embed, act(() => this.embed()), { id: `embed-${page}`, title: T.share.embedHint })),
-      this.done, this.copied);
+      this.result);
     if (frame.isEmbedded) this.element.hidden = true;
   }
 
@@ -39,14 +42,35 @@ export class Share {
 
   async link() {
     const { name } = await this.make();
-    await copy(new URL(`l/${name}`, location.href.split(/[?#]/)[0]).href, this.copied);
+    await this.copy(new URL(`l/${name}`, location.href.split(/[?#]/)[0]).href);
   }
 
   /** The line that embeds what is shown, or something else of the page. */
   async embed(other) {
     const { name, title } = await this.make(other);
     const address = new URL(`embed/${name}`, location.href.split(/[?#]/)[0]).href;
-    await copy(`<iframe src="${address}" title="${escaped(title || document.title)}" width="${WIDTH_PX}" height="${HEIGHT_PX}" loading="lazy"></iframe>`, this.copied);
+    await this.copy(`<iframe src="${address}" title="${escaped(title || document.title)}" width="${WIDTH_PX}" height="${HEIGHT_PX}" loading="lazy"></iframe>`);
+  }
+
+  async copy(text) {
+    this.text.textContent = text;
+    this.open(text);
+    await copy(text, this.result);
+    this.place();
+  }
+
+  /** Open what came of it: words, and below them a text where there is one. */
+  open(text) {
+    this.text.hidden = !text;
+    if (!this.result.matches(":popover-open")) this.result.showPopover();
+    this.place();
+  }
+
+  /** Put what came of it below the buttons, inside the window. */
+  place() {
+    const [at, { offsetWidth: wide, offsetHeight: high }] = [this.element.getBoundingClientRect(), this.result];
+    this.result.style.left = `${Math.max(MARGIN_PX, Math.min(at.right - wide, window.innerWidth - wide - MARGIN_PX))}px`;
+    this.result.style.top = `${Math.max(MARGIN_PX, Math.min(at.bottom, window.innerHeight - high - MARGIN_PX))}px`;
   }
 
   async pin() {
@@ -56,7 +80,9 @@ export class Share {
     const board = await askForBoard(boards, panel, KINDS[this.page]);
     if (!board) return;
     lastBoard = board.name;
-    this.done.replaceChildren(T.share.pinned(board.title), " ", h("a", { href: `#boards?${new URLSearchParams({ board: board.name })}` }, T.share.open));
+    const open = h("a", { href: `#boards?${new URLSearchParams({ board: board.name })}`, on: { click: () => this.result.hidePopover() } }, T.share.open);
+    this.words.replaceChildren(T.share.pinned(board.title), " ", open);
+    this.open("");
   }
 }
 

@@ -39,9 +39,10 @@ class Standing {
       this.form.take(JSON.parse(this.taken));
     }
     this.frame.note("standing", params);
-    await this.look();
+    // Begun at once: the page may be left before there is an answer.
     clearInterval(this.timer);
     this.timer = setInterval(() => this.look().catch(() => {}), AGAIN_MS);
+    await this.look();
   }
 
   hide() {

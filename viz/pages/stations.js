@@ -49,10 +49,11 @@ class Stations {
     this.sayUnits();
     if (params.get("variable")) this.variable.value = params.get("variable");
     if (params.get("days")) this.period.value = params.get("days");
-    await this.look();
-    this.frame.attempt(() => this.count());
+    // Begun at once: the page may be left before there is an answer.
     clearInterval(this.timer);
     this.timer = setInterval(() => this.look().catch(() => {}), AGAIN_MS);
+    await this.look();
+    this.frame.attempt(() => this.count());
     const wanted = params.get("station");
     if (wanted && wanted !== this.station) await this.choose(wanted);
   }

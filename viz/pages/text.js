@@ -23,6 +23,7 @@ export const T = {
     title: (page) => `${page} · HyperGrid`,
     dismiss: "Close this message",
     theme: "Theme",
+    guide: "Guide",
     themes: { system: "As the system", light: "Light", dark: "Dark" },
     clock: (time) => `${time} UTC`,
     data: "Data:",

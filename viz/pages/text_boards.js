@@ -65,7 +65,8 @@ export const BOARDS = {
   },
 
   share: {
-    group: "Share",
+    close: "Close this",
+  group: "Share",
     pin: "Pin …",
     link: "Short link",
     embed: "Embed",

@@ -13,6 +13,8 @@ export const IMPORTING = {
   dropHint: "CSV and other text, SMET, TOA5, NetCDF, Parquet, JSON, also zipped; a table of the stations with their positions, or a deployment.toml, helps.",
   choose: "Choose files",
   sending: (done, all, size) => `Sending ${done} of ${many(all, "file")} (${size}) …`,
+  busy: "Files are being ingested",
+  busyAdvice: "Wait until that is done, or stop it; then add files.",
   looking: "Reading the files to see what is in them …",
   files: (count, size) => `${many(count, "file")}, ${size}`,
   removeFile: (name) => `Remove ${name}`,
