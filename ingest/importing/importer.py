@@ -25,7 +25,7 @@ from ingest.batch.archive_session import check_same, check_units
 from ingest.deployment.deployment_file import FILE_NAME, Deployment, from_mapping
 from ingest.deployment.toml_text import write_toml
 from ingest.importing.folder import FOLDER, ImportFolder, file_name
-from ingest.importing.job import UNPACKED_RATIO, JobLimits, Task, command
+from ingest.importing.job import UNPACKED_BYTES, UNPACKED_RATIO, JobLimits, Task, command
 
 IMPORTS_MOST: Final = 100
 """Maximum number of imports that are kept."""
@@ -42,7 +42,7 @@ _REFUSED: Final = ("mqtt", "stream", "archive")
 _STOPPED_S: Final = 10.0
 """Longest time that a killed process takes to end [s]."""
 _LOCK_TRIES: Final = 20
-"""Attempts to take the lock of an import, as whoever reads its state holds it for a moment."""
+"""Attempts to take the lock of an import, as a reader of its state holds it for a moment."""
 _LOCK_RETRY_S: Final = 0.01
 """Time between two attempts [s]."""
 
@@ -307,7 +307,7 @@ class FolderImporter:
 
     def _start(self, folder: ImportFolder, task: Task, *, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
         seconds = self.limits.seconds if task == "ingest" else min(PROPOSAL_S, self.limits.seconds)
-        limits = JobLimits(seconds, UNPACKED_RATIO * self.limits.total_bytes, RESERVED_BYTES)
+        limits = JobLimits(seconds, max(UNPACKED_BYTES, UNPACKED_RATIO * self.limits.total_bytes), RESERVED_BYTES)
         words = command(self._archive, folder.name, task, limits)
         # In a session of its own, so that its whole group can be killed, and Ctrl-C is the server's.
         return subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=pass_fds)

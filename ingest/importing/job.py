@@ -34,6 +34,8 @@ REPEATED_S: Final = 5.0
 """Time after which a process that did not end at a limit is stopped again [s]."""
 UNPACKED_RATIO: Final = 8
 """Maximum size of unpacked and staged files, as a multiple of that of all uploads; text packs to about a fifth."""
+UNPACKED_BYTES: Final = 1 << 30
+"""Size that they may have in any case [bytes]."""
 _REASONS: Final = frozenset({"error", "warnings", "why", "notes", "problems", "unreadable", "questions", "reason"})
 """Keys of reports and proposals below which there are reasons and errors."""
 _LEFT_OUT: Final = ("archive", "deployment", "engine", "size_bytes")
@@ -123,7 +125,7 @@ def run_ingest(archive: Path, folder: ImportFolder) -> dict[str, Any]:
     folder.write("runs", {"instants_ns": [*instants, now_ns]})
     remapped: dict[str, Any] | None = None
     if before:
-        # A microsecond earlier, so that the run and the amendments are told apart.
+        # A microsecond earlier, so that the run differs from the amendments.
         report = remap(
             archive,
             deployment=folder.deployment,
@@ -198,7 +200,7 @@ def limit_resources(limits: JobLimits, task: Task, folders: Sequence[Path]) -> I
                 # Again if a library swallowed it.
                 signal.pthread_kill(main_thread, signal.SIGUSR1)
 
-    signal.signal(signal.SIGUSR1, raise_stopped)
+    former = signal.signal(signal.SIGUSR1, raise_stopped)
     main_thread = threading.get_ident()
     watching = threading.Thread(target=watch, name="limits", daemon=True)
     watching.start()
@@ -207,6 +209,7 @@ def limit_resources(limits: JobLimits, task: Task, folders: Sequence[Path]) -> I
     finally:
         has_ended.set()
         watching.join()
+        signal.signal(signal.SIGUSR1, former)
 
 
 def _time_reason(limits: JobLimits, task: Task) -> str:
@@ -232,8 +235,8 @@ def _disk_reason(limits: JobLimits, before_bytes: int, folders: Sequence[Path]) 
     used_bytes = sum(map(size_below, folders)) - before_bytes
     if used_bytes > limits.scratch_bytes:
         return (
-            f"the files take {used_bytes:,} bytes unpacked, and an import may take {limits.scratch_bytes:,}, "
-            f"{UNPACKED_RATIO} times the setting 'import_bytes'; import fewer files at a time"
+            f"the files take {used_bytes:,} bytes unpacked, and an import may take {limits.scratch_bytes:,}; import "
+            f"fewer files at a time, or have the setting 'import_bytes' raised, of which it is {UNPACKED_RATIO} times"
         )
     return ""
 

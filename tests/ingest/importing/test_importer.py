@@ -1,11 +1,16 @@
 """Imports: what is proposed is ingested as by the command line; runs that are killed, corrected and repeated."""
 
+import fcntl
 import json
 import os
 import signal
+import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +18,18 @@ import numpy as np
 import pytest
 
 from hypergrid.archive import Archive
-from hypergrid.archive.disk.lock import is_free
-from hypergrid.core.errors import ArchiveConflict, InvalidDeployment
-from hypergrid.core.importing import ImportBusy, ImportLimits
+from hypergrid.archive.disk.lock import is_free, try_lock
+from hypergrid.core.errors import ArchiveConflict, InvalidDeployment, NotFound
+from hypergrid.core.importing import ImportBusy, ImportLimits, ImportTooLarge, ImportUnreadable
 from hypergrid.core.times import parse_instant
 from hypergrid.core.units import Variable
 from ingest.batch.dry_run import dry_run
 from ingest.deployment.deployment_file import load
 from ingest.deployment.toml_text import write_toml
+from ingest.importing import importer as importer_module
 from ingest.importing.folder import FOLDER, ImportFolder
 from ingest.importing.importer import FolderImporter
+from ingest.importing.job import ImportStopped, JobLimits, hide_paths, limit_resources
 from ingest.importing.proposal_document import describe_dry_run
 from ingest.job import ingest
 from tests.ingest.test_dirty_files import DIRTY, Dirty, hourly, warm
@@ -33,6 +40,10 @@ SUMMER = "Europe/Zurich"
 PLAIN = "station,time,air_temperature,humidity\n" + "".join(
     f"{name},2024-07-12T{hour:02}:00,{15 + hour / 2},{60 + hour}\n" for name in ("N1", "N2") for hour in range(24)
 )
+
+
+FITTING = '[network]\nname = "empty"\nslice_s = 120.0\n[[feed]]\nname = "f"\nfiles = "*.csv"\nformat = "csv"\n'
+"""A deployment that fits the archive."""
 
 
 @pytest.fixture
@@ -334,6 +345,115 @@ def test_a_run_that_takes_too_long_ends(archive: Path) -> None:
     assert state["state"] == "failed"
     assert "import_seconds" in state["error"]
     assert Archive.open(archive).files() == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (JobLimits(60, 1000, 0), "bytes unpacked"),
+        (JobLimits(60, 10**9, 2**62), "disk has"),
+        (JobLimits(0, 10**9, 0), "import_seconds"),
+    ],
+)
+def test_a_process_stops_at_its_limits(limits: JobLimits, reason: str, tmp_path: Path) -> None:
+    former = signal.getsignal(signal.SIGUSR1)
+    with pytest.raises(ImportStopped, match=reason):
+        unpack_and_wait(limits, tmp_path)
+    assert signal.getsignal(signal.SIGUSR1) == former
+
+
+def unpack_and_wait(limits: JobLimits, folder: Path) -> None:
+    with limit_resources(limits, "ingest", [folder]):
+        (folder / "unpacked").write_bytes(bytes(2000))
+        time.sleep(LONGEST_S)
+
+
+def test_paths_are_hidden_in_reasons_only() -> None:
+    folder = Path("/srv/archive/imports/0/files")
+    text = f"{folder}/a.csv is damaged"
+    hidden = hide_paths(
+        {"unreadable": {"a": text}, "document": {"why": text}, "first_rows": [text]}, [folder, Path("/srv/archive")]
+    )
+    assert hidden == {"unreadable": {"a": "a.csv is damaged"}, "document": {"why": text}, "first_rows": [text]}
+
+
+def hang(*_: object) -> list[str]:
+    """Return the command line of a process that does not end by itself."""
+    return [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+def test_a_run_that_hangs_is_killed(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importer_module, "command", hang)
+    monkeypatch.setattr(importer_module, "_STOPPED_S", 0.1)
+    with closing(FolderImporter(archive, replace(LIMITS, seconds=1))) as importer:
+        name = send(importer, {"deployment.toml": FITTING})
+        state = finish(importer, name)
+        ends_s = time.monotonic() + LONGEST_S
+        while state["state"] == "interrupted" and time.monotonic() < ends_s:
+            state = importer.show(name)
+        assert (state["state"], "was killed" in state["error"]) == ("failed", True)
+
+
+def test_a_proposal_that_hangs_ends_with_its_import(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importer_module, "command", hang)
+    with closing(FolderImporter(archive, LIMITS)) as importer, ThreadPoolExecutor(2) as pool:
+        for end in (importer.remove, lambda _name: importer.close()):
+            name = send(importer, {"a.csv": "x"})
+            proposal = pool.submit(importer.propose, name)
+            while importer._proposal is None and not proposal.done():
+                time.sleep(0.01)
+            end(name)
+            with pytest.raises((NotFound, ImportUnreadable)):
+                proposal.result(LONGEST_S)
+
+
+def test_a_file_that_arrives_after_a_run_started_changes_nothing(importer: FolderImporter, archive: Path) -> None:
+    name = send(importer, {"a.csv": "first", "deployment.toml": FITTING})
+    folder = ImportFolder.find(archive, name)
+    with ExitStack() as run:
+        # Held from the middle of the upload on, as by the process of a run.
+        with pytest.raises(ImportBusy):
+            receive(importer, name, lambda: run.enter_context(try_lock(folder.lock, "a run")))
+    assert [path.read_text() for path in folder.files()] == ["first"]
+    assert not list(folder.files_folder.glob(".*"))
+
+
+def receive(importer: FolderImporter, name: str, halfway: Callable[[], object]) -> None:
+    with importer.receive(name, "a.csv") as upload:
+        upload.write(b"second")
+        halfway()
+
+
+def test_a_second_server_leaves_the_files_that_the_first_receives(importer: FolderImporter, archive: Path) -> None:
+    name = send(importer, {})
+    with importer.receive(name, "a.csv") as upload:
+        upload.write(b"x")
+        FolderImporter(archive, LIMITS).close()
+    assert [file["name"] for file in importer.show(name)["files"]] == ["a.csv"]
+
+
+def test_a_poll_does_not_refuse_a_run(importer: FolderImporter, archive: Path) -> None:
+    lock = ImportFolder.find(archive, send(importer, {})).lock
+    lock.touch()
+    with lock.open() as polled, ThreadPoolExecutor(1) as pool:
+        fcntl.flock(polled, fcntl.LOCK_SH)
+        holding = pool.submit(hold_once, ImportFolder(lock.parent))
+        time.sleep(0.05)
+        fcntl.flock(polled, fcntl.LOCK_UN)
+        holding.result(LONGEST_S)
+
+
+def hold_once(folder: ImportFolder) -> None:
+    with importer_module._hold_for_child(folder):
+        assert not is_free(folder.lock)
+
+
+def test_a_deployment_that_is_too_large_is_refused(importer: FolderImporter) -> None:
+    text = FITTING + "#" * importer_module.DEPLOYMENT_BYTES_MOST
+    with pytest.raises(ImportTooLarge, match="1,048,576 bytes"):
+        send(importer, {"deployment.toml": text})
+    with pytest.raises(ImportTooLarge, match="1,048,576 bytes"):
+        importer.describe(importer.create("somebody")["id"], text)
 
 
 @pytest.mark.parametrize(

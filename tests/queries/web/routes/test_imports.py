@@ -4,9 +4,11 @@ import errno
 import io
 import os
 import socket
+import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -106,8 +108,8 @@ def test_files_become_readings(web: httpx.Client, name: str, folder: Path) -> No
 
 def test_names_lead_nowhere(web: httpx.Client, name: str, folder: Path) -> None:
     sent = {
-        "%2e%2e%2fescape.csv": 404, "..%5C..%5Cwindows.csv": 200, "a%00b%1b[2J.csv": 200, "%2e%2e": 400, "...": 400,
-        "x" * 300 + ".csv": 400, ".hidden": 200,
+        "%2e%2e%2fescape.csv": 404, "..%5C..%5Cwindows.csv": 200, "a%00b%1b[2J.csv": 200, "%2e%2e": 422, "...": 422,
+        "x" * 300 + ".csv": 422, ".hidden": 200,
     }  # fmt: skip
     for file, status in sent.items():
         answer = web.put(f"/imports/{name}/files/{file}", content=TABLE)
@@ -176,6 +178,31 @@ def test_a_bomb_is_not_unpacked(web: httpx.Client, name: str) -> None:
     proposal = web.get(f"/imports/{name}/proposal").json()
     assert any(reason.startswith("packed too densely") for reason in proposal["unreadable"].values())
     assert [feed["files"] for feed in proposal["feeds"]] == [["bomb.zip/escape.csv"]]
+
+
+def test_proposals_wait_for_their_turn_beside_other_requests(
+    web: httpx.Client, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+
+    def hold(_importer: FolderImporter, _name: str) -> dict[str, object]:
+        release.wait(LONGEST_S)
+        return {}
+
+    monkeypatch.setattr(FolderImporter, "propose", hold)
+    with ThreadPoolExecutor(60) as pool:
+        try:
+            waiting = [pool.submit(web.get, f"/imports/{name}/proposal") for _ in range(50)]
+            done, held = wait(waiting, timeout=LONGEST_S, return_when=FIRST_COMPLETED)
+            while len(done) < 48:
+                more, held = wait(held, timeout=LONGEST_S, return_when=FIRST_COMPLETED)
+                assert more
+                done |= more
+            assert {answer.result().status_code for answer in done} == {409}
+            assert web.get(f"/imports/{name}").status_code == 200
+        finally:
+            release.set()
+        assert [answer.result().status_code for answer in held] == [200, 200]
 
 
 def test_a_deployment_that_is_sent_as_a_file_is_checked(web: httpx.Client, name: str, folder: Path) -> None:
