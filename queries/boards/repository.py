@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from hypergrid.archive.disk.row_checksums import (
     CHECKED_VERSION,
@@ -318,10 +318,8 @@ class BoardReader(BoardStore):
         with self._lock, self._translate_errors(), closing(open_for_reading(self.path)) as self._db:
             yield
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self) -> NoReturn:
         raise BoardsUnavailable("this server is read-only; change boards and links at the server that writes")
-        yield
 
 
 class UnreadableBoards(BoardStore):
@@ -336,10 +334,8 @@ class UnreadableBoards(BoardStore):
     def list_damaged(self) -> list[str]:
         return []
 
-    @contextmanager
-    def _lock_for_reading(self) -> Iterator[None]:
+    def _lock_for_reading(self) -> NoReturn:
         raise type(self._error)(str(self._error))
-        yield
 
 
 def _write_panels(board: Board) -> str:

@@ -52,7 +52,7 @@ class NoPicture(HyperGridError, LookupError):
 
 
 @dataclass(frozen=True)
-class Picture:
+class LinkPicture:
     """A drawn result."""
 
     snapshot: str
@@ -111,7 +111,7 @@ def router(store: BoardStore, runner: Runner, catalogue: Catalogue, news: Archiv
     """Create the routes of this module."""
     routes = APIRouter(tags=["boards"])
     # Both by link and version of its board.
-    pictures: LruCache[tuple[str, str], Picture] = LruCache(KEPT_BYTES)
+    pictures: LruCache[tuple[str, str], LinkPicture] = LruCache(KEPT_BYTES)
     drawing: dict[tuple[str, str], asyncio.Task[HyperGridError | None]] = {}
     few = anyio.CapacityLimiter(DRAWN_AT_ONCE)
 
@@ -189,14 +189,14 @@ def router(store: BoardStore, runner: Runner, catalogue: Catalogue, news: Archiv
         """Draw and keep a link's picture; return the error that prevented it."""
         try:
             content = await draw_result(link)
-            pictures.put(key, Picture(snapshot, content), len(content))
+            pictures.put(key, LinkPicture(snapshot, content), len(content))
         except HyperGridError as error:
             return error
         finally:
             del drawing[key]
         return None
 
-    async def wait_for_picture(link: Link, version: str, snapshot: str) -> Picture:
+    async def wait_for_picture(link: Link, version: str, snapshot: str) -> LinkPicture:
         """Return the picture of a link; if there is none of this snapshot in time, the latest of an earlier one.
 
         Raises
