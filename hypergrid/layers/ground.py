@@ -117,7 +117,7 @@ def _sample(layer: Layer, *, x: Floats, y: Floats, step: tuple[float, float]) ->
         return np.full((len(y), len(x)), np.nan)
     cells = layer.values[np.ix_(rows, columns)].reshape(len(y_blocks), -1, len(x_blocks), len(columns) // len(x_blocks))
     known = np.isfinite(cells)
-    sums, counts = np.where(known, cells, 0.0).sum(axis=(1, 3)), known.sum(axis=(1, 3))
+    sums, counts = cells.sum(axis=(1, 3), where=known), known.sum(axis=(1, 3))
     means = np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
     column, row = np.meshgrid(_find_places(x_blocks, x - turn), _find_places(y_blocks, y))
     return interpolate_bilinear(means, row=row.ravel(), column=column.ravel()).reshape(len(y), len(x))
@@ -132,7 +132,7 @@ def _average_axis(centres: Floats, wanted: Floats, step: float) -> tuple[NDArray
     """
     own = float(centres[1] - centres[0])
     ratio = max(1, int(step / own))
-    stride = max(1, ratio // _SAMPLES)
+    stride = math.ceil(ratio / _SAMPLES)
     length = max(1, round(ratio / stride))
     around = 2 * stride * length
     first = max(math.floor((wanted[0] - centres[0]) / own) - around, 0)

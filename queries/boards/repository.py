@@ -8,10 +8,10 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from hypergrid.archive.disk.row_checksums import (
     CHECKED_VERSION,
@@ -22,6 +22,7 @@ from hypergrid.archive.disk.row_checksums import (
     find_damaged_rows,
     list_tables,
     open_checked,
+    open_for_reading,
     require_content,
 )
 from hypergrid.core.errors import InvalidQuery, NotFound, StoreUnavailable
@@ -299,6 +300,42 @@ class BoardStore:
             raise BoardsUnavailable(
                 f"{self.path} cannot be used now: {error}; see to its disk and what else has it open, and try again"
             ) from error
+
+
+class BoardReader(BoardStore):
+    """Boards and links of a file that another process may write; each read opens it, and changes are refused."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self.list_damaged()
+
+    def close(self) -> None:
+        """Do nothing, as no connection is kept."""
+
+    @contextmanager
+    def _lock_for_reading(self) -> Iterator[None]:
+        with self._lock, self._translate_errors(), closing(open_for_reading(self.path)) as self._db:
+            yield
+
+    def _transaction(self) -> NoReturn:
+        raise BoardsUnavailable("this server is read-only; change boards and links at the server that writes")
+
+
+class UnreadableBoards(BoardStore):
+    """Boards and links of a file that cannot be read: all methods raise why."""
+
+    def __init__(self, path: Path, error: BoardsDamaged | BoardsUnavailable) -> None:
+        self.path, self._error = path, error
+
+    def close(self) -> None:
+        """Do nothing, as no connection is kept."""
+
+    def list_damaged(self) -> list[str]:
+        return []
+
+    def _lock_for_reading(self) -> NoReturn:
+        raise type(self._error)(str(self._error))
 
 
 def _write_panels(board: Board) -> str:

@@ -26,7 +26,7 @@ from hypergrid.core.settings import Settings
 from hypergrid.execution.planning.costs import operations_a_second, touching_s_a_byte
 from hypergrid.query import open_archive
 from queries.boards.repository import FILE as BOARDS
-from queries.boards.repository import BoardsDamaged, BoardStore, BoardsUnavailable
+from queries.boards.repository import BoardReader, BoardsDamaged, BoardStore, BoardsUnavailable, UnreadableBoards
 from queries.jobs.job_history import FILE as JOURNAL
 from queries.jobs.job_history import Journal, JournalDamaged
 from queries.jobs.records import RunnerLimits
@@ -157,10 +157,10 @@ def application(
             standing = held.enter_context(StandingQueries(opened, settings, clock=time.time_ns))
             standing.start()
             journal, damage = open_journal(folder / JOURNAL, now_ns=time.time_ns())
-            boards, problem = open_boards(folder / BOARDS)
+        if not settings.read_only or (folder / BOARDS).exists():
+            boards, problem = open_boards(folder / BOARDS, read_only=settings.read_only)
             damage |= problem
-            if boards is not None:
-                held.callback(boards.close)
+            held.callback(boards.close)
         rows = damaged_rows(access, standing, journal, boards)
         for name, what in rows.items():
             _LOG.error("%s: %s", name, what)
@@ -208,13 +208,14 @@ def open_journal(path: Path, *, now_ns: int) -> tuple[Journal | None, dict[str, 
         return None, {path.name: f"what becomes of queries is not kept: {str(error).replace(str(path), path.name)}"}
 
 
-def open_boards(path: Path) -> tuple[BoardStore | None, dict[str, str]]:
-    """Open the boards and links, or return None and the problem: all else is served without them."""
+def open_boards(path: Path, *, read_only: bool = False) -> tuple[BoardStore, dict[str, str]]:
+    """Open the boards and links; if that fails, return a store that says why, and the problem."""
     try:
-        return BoardStore(path), {}
+        return (BoardReader if read_only else BoardStore)(path), {}
     except (BoardsDamaged, BoardsUnavailable) as error:
         _LOG.error("boards and links are not served: %s", error)
-        return None, {path.name: f"boards and links are not served: {str(error).replace(str(path), path.name)}"}
+        what = f"boards and links are not served: {str(error).replace(str(path), path.name)}"
+        return UnreadableBoards(path, error), {path.name: what}
 
 
 def damaged_rows(

@@ -79,6 +79,31 @@ def open_checked(db: sqlite3.Connection, schema: Schema) -> int:
         return _prepare(db, schema)
 
 
+def open_for_reading(path: Path) -> sqlite3.Connection:
+    """Open a SQLite file read-only, with the views of its valid rows; nothing is upgraded or rebuilt.
+
+    Raises
+    ------
+    Malformed
+        The file is damaged, or has another version.
+    sqlite3.DatabaseError
+        The file cannot be opened, or SQLite reports the damage.
+    """
+    require_content(path)
+    db = _open_read_only(path)
+    try:
+        with _translate_errors():
+            version = int(db.execute("PRAGMA user_version").fetchone()[0])
+            if version != CHECKED_VERSION:
+                raise Malformed(f"it has version {version}, and {CHECKED_VERSION} is read")
+            for table in list_tables(db):
+                _create_triggers(db, table)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
 def create_whole(path: Path, schema: Schema) -> None:
     """Create a missing SQLite file atomically, readable only by its owner.
 

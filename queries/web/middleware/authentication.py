@@ -165,7 +165,7 @@ class AuthenticationMiddleware:
         """Record a change by an identified caller, including refused ones."""
         state, audit = scope["state"], self._audit
         caller: Caller | None = state.get("caller")
-        is_change = state["found"].need in ("write", "admin") and scope["method"] not in _SAFE
+        is_change = state["found"].need in ("operate", "write", "admin") and scope["method"] not in _SAFE
         if audit is None or caller is None or not is_change:
             return
         try:

@@ -53,8 +53,8 @@ def patience_s(request: Request, wait: str | None) -> float:
     return min(float(matches[0][1]), LONGEST_S) if matches else 0.0
 
 
-async def wait_for_end(runner: Runner, job_id: str, request: Request, *, seconds: float) -> Job:
-    """Wait until a job ends, the time is up or the client disconnects; return it.
+async def wait_for_end(runner: Runner, job_id: str, request: Request | None, *, seconds: float) -> Job:
+    """Wait until a job ends, the time is up or the client, if there is one, disconnects; return it.
 
     Raises
     ------
@@ -69,7 +69,7 @@ async def wait_for_end(runner: Runner, job_id: str, request: Request, *, seconds
             changed.clear()
             job = runner.job(job_id)
             left = until - loop.time()
-            if job.has_ended or left <= 0 or await request.is_disconnected():
+            if job.has_ended or left <= 0 or (request is not None and await request.is_disconnected()):
                 return job
             with suppress(TimeoutError):
                 # Returns without a change as well, to notice a client that disconnected.
@@ -114,9 +114,9 @@ async def wait_for_response(
 
 
 async def compute_dataset(
-    runner: Runner, document: Mapping[str, Any], request: Request, *, seconds: float = LONGEST_S
+    runner: Runner, document: Mapping[str, Any], request: Request | None, *, seconds: float = LONGEST_S
 ) -> xr.Dataset:
-    """Compute a query within one request, without keeping the job; disconnecting cancels it.
+    """Compute a query within one request, or (None) apart from any, without keeping the job; disconnecting cancels it.
 
     `seconds` is the timeout [s].
 

@@ -1,5 +1,6 @@
 """`/l/NAME`, a card that opens the page of a short link; its picture; `/embed/NAME`, the same for an iframe."""
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.lru_cache import LruCache
 from hypergrid.core.result_names import value_of
 from hypergrid.plots.labels import count_levels, is_map
+from hypergrid.query import OpenArchive
 from queries.boards.definition import KINDS, Link
 from queries.boards.repository import BoardStore
 from queries.jobs.runner import Runner
@@ -36,9 +38,26 @@ PICTURE_S: Final = 4.0
 """How long a picture waits for its result [s]: services that show cards give up after some seconds."""
 KEPT_BYTES: Final = 16 << 20
 """Size limit of the cached pictures [bytes]."""
+DRAWN_S: Final = 600.0
+"""How long a picture is waited for without a request [s]; the limits of its caller hold as well."""
+MOST_DRAWN: Final = 4
+"""Pictures that are computed at the same time, with requests or without."""
 DRAWN_AT_ONCE: Final = 2
 APPLICATION: Final = "HyperGrid"
 _PNG: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {"image/png": {}}}}
+
+
+class NoPicture(HyperGridError, LookupError):
+    """A link shows no result that could be drawn."""
+
+
+@dataclass(frozen=True)
+class LinkPicture:
+    """A drawn result."""
+
+    snapshot: str
+    content: bytes
+    """PNG."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +110,9 @@ class PictureSubject:
 def router(store: BoardStore, runner: Runner, catalogue: Catalogue, news: ArchiveNews) -> APIRouter:
     """Create the routes of this module."""
     routes = APIRouter(tags=["boards"])
-    pictures: LruCache[tuple[str, str], bytes] = LruCache(KEPT_BYTES)
+    # Both by link and version of its board.
+    pictures: LruCache[tuple[str, str], LinkPicture] = LruCache(KEPT_BYTES)
+    drawing: dict[tuple[str, str], asyncio.Task[HyperGridError | None]] = {}
     few = anyio.CapacityLimiter(DRAWN_AT_ONCE)
 
     async def run(function: Callable[..., T], *arguments: object) -> T:
@@ -148,37 +169,81 @@ def router(store: BoardStore, runner: Runner, catalogue: Catalogue, news: Archiv
     def find_version(link: Link) -> str:
         """Return what identifies the content of a link, besides the snapshot: a board may change without one."""
         name = PageAddress.parse(link.address).board
-        return next((f"{board.version} {board.changed_ns}" for board in store.boards() if board.name == name), "")
+        if not name:
+            return ""
+        try:
+            board = store.board(name)
+        except NotFound:
+            return ""
+        return f"{board.version} {board.changed_ns}"
 
-    async def draw_result(link: Link, request: Request) -> bytes:
-        subject = await run(find_subject, link)
-        dataset = await compute_dataset(runner, subject.question, request, seconds=PICTURE_S)
+    async def draw_result(link: Link) -> bytes:
+        try:
+            subject = await run(find_subject, link)
+        except (InvalidQuery, NotFound) as error:
+            raise NoPicture(str(error)) from error
+        dataset = await compute_dataset(runner, subject.question, None, seconds=DRAWN_S)
         return await run(_draw, dataset, subject)
+
+    async def keep_picture(key: tuple[str, str], link: Link, snapshot: str) -> HyperGridError | None:
+        """Draw and keep a link's picture; return the error that prevented it."""
+        try:
+            content = await draw_result(link)
+            pictures.put(key, LinkPicture(snapshot, content), len(content))
+        except HyperGridError as error:
+            return error
+        finally:
+            del drawing[key]
+        return None
+
+    async def wait_for_picture(link: Link, version: str, snapshot: str) -> LinkPicture:
+        """Return the picture of a link; if there is none of this snapshot in time, the latest of an earlier one.
+
+        Raises
+        ------
+        NoPicture, TookTooLong, HyperGridError
+            The link has none; it is not drawn yet; it cannot be drawn now.
+        """
+        key = link.name, version
+        kept = pictures.peek(key)
+        if kept is not None and kept.snapshot == snapshot:
+            return kept
+        if key not in drawing and len(drawing) >= MOST_DRAWN:
+            raise TookTooLong(f"{MOST_DRAWN} pictures are being drawn already")
+        # It goes on after this request, as a later one asks for the same.
+        task = drawing.get(key) or asyncio.create_task(keep_picture(key, link, snapshot))
+        drawing[key] = task
+        done, _ = await asyncio.wait({task}, timeout=PICTURE_S)
+        error = task.result() if done else None
+        if error is not None:
+            raise error
+        kept = pictures.peek(key)
+        if kept is None:
+            raise TookTooLong(f"the picture of the link {link.name!r} is not drawn yet")
+        return kept
 
     @routes.get("/l/{name}.png", response_class=Response, responses=_PNG)
     async def picture(request: Request, name: str) -> Response:
         """Draw what a short link shows at the newest snapshot; where that takes long, where the stations are."""
         link = await run(find_link, name)
-        archive = catalogue.archive.latest()
-        version = await run(find_version, link)
-        tag = entity_tag(link.name, archive.snapshot, version)
-        if (same := not_modified_response(request, tag)) is not None:
-            return same
-        key = link.name, f"{archive.snapshot} {version}"
-        content = pictures.peek(key)
-        if content is None:
-            try:
-                content = await draw_result(link, request)
-                pictures.put(key, content, len(content))
-            except HyperGridError as error:
-                from hypergrid.plots import plot_positions  # noqa: PLC0415 - matplotlib takes a second to load
-
-                title, _ = await run(describe, link)
-                content = await run(lambda: plot_positions(archive.stations, title=title).png())
-                if isinstance(error, TookTooLong):
-                    # The next request may find the result.
-                    return Response(content, media_type="image/png", headers={"Cache-Control": "no-store"})
-        return Response(content, media_type="image/png", headers=etag_headers(tag))
+        archive = await run(catalogue.archive.latest)
+        headers = {"Cache-Control": "no-store"}
+        try:
+            version = await run(find_version, link)
+            tag = entity_tag(link.name, archive.snapshot, version)
+            if (same := not_modified_response(request, tag)) is not None:
+                return same
+            drawn = await wait_for_picture(link, version, archive.snapshot)
+            if drawn.snapshot == archive.snapshot:
+                headers = etag_headers(tag)
+            return Response(drawn.content, media_type="image/png", headers=headers)
+        except NoPicture:
+            headers = etag_headers(tag)
+        except HyperGridError:
+            # The next request may find the result.
+            pass
+        title, _ = await run(describe, link)
+        return Response(await run(_draw_stations, archive, title), media_type="image/png", headers=headers)
 
     @routes.get("/l/{name}", response_class=HTMLResponse, include_in_schema=False)
     def card(request: Request, name: str) -> HTMLResponse:
@@ -218,6 +283,13 @@ def _draw(dataset: xr.Dataset, subject: PictureSubject) -> bytes:
         newest = int(has_values[-1]) if len(has_values) else 0
         time = newest if subject.time is None else min(subject.time, len(values) - 1)
     return picture_bytes(dataset, time=time, level=min(subject.level, count_levels(dataset) - 1))
+
+
+def _draw_stations(archive: OpenArchive, title: str) -> bytes:
+    """Draw where the stations are, as PNG."""
+    from hypergrid.plots import plot_positions  # noqa: PLC0415 - matplotlib takes a second to load
+
+    return plot_positions(archive.stations, title=title).png()
 
 
 def _write_card(name: str, title: str, properties: Mapping[str, str]) -> str:

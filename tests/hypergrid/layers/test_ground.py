@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hypergrid.layers.ground import FLAT, UNKNOWN, make_ground
+from hypergrid.layers.ground import FLAT, UNKNOWN, _average_axis, make_ground
 from hypergrid.layers.layer import Layer
 
 EXTENT = (0.0, 0.0, 2000.0, 1000.0)
@@ -85,6 +85,14 @@ def test_what_is_not_known_stays_so() -> None:
     far = make_ground(layer(holed), (50_000.0, 0.0, 52_000.0, 1000.0), columns=40)
     assert (far.shade == UNKNOWN).all()
     assert far.contours == ()
+
+
+@pytest.mark.parametrize("ratio", range(1, 41))
+def test_few_cells_of_a_finer_layer_are_averaged(ratio: int) -> None:
+    centres, wanted = np.arange(4000.0), np.arange(20.0) * ratio + 1000.0
+    cells, blocks = _average_axis(centres, wanted, float(ratio))
+    assert len(cells) / len(blocks) <= 4
+    assert float(blocks[1] - blocks[0]) == pytest.approx(ratio, rel=0.34)
 
 
 def test_a_finer_layer_is_averaged_and_not_picked_from() -> None:

@@ -20,6 +20,8 @@ from typer.testing import CliRunner
 import hypergrid as hg
 from hypergrid.cli.main import app as command_line
 from hypergrid.core.settings import Settings
+from queries.boards.definition import board_from_json
+from queries.boards.repository import BoardStore
 from queries.web.auth.keys import KeysDamaged, KeyStore
 from queries.web.commands import NotWritable, access_of
 from queries.web.serving import application
@@ -73,6 +75,48 @@ def test_a_read_only_server_writes_nothing_and_answers_all_data(copy: tuple[Path
         assert client.get("../../health").json()["status"] == "ok"
         assert httpx.get(f"{here}/api/v1/variables").status_code == 401
     assert files(path) == before
+
+
+def test_boards_and_links_are_shown_by_a_read_only_server(copy: tuple[Path, str], shared: SharedServer) -> None:
+    path, key = copy
+    file = path / "server" / "boards.sqlite"
+    with closing(BoardStore(file)) as store:
+        store.add_board(board_from_json({"title": "Wall"}), now_ns=1)
+        name = store.add_link("boards?board=wall", "", now_ns=1).name
+        for is_kept_open in (True, False):
+            with (
+                application(path, Settings(read_only=True)) as app,
+                shared.serving(app) as here,
+                httpx.Client(base_url=f"{here}/api/v1/", headers={"X-API-Key": key}) as client,
+            ):
+                assert [board["name"] for board in client.get("boards").json()] == ["wall"]
+                assert client.get(f"links/{name}").json()["address"] == "boards?board=wall"
+                assert client.get("boards/hall").status_code == 404
+                refused = client.post("boards", json={"title": "Hall"})
+                assert (refused.status_code, "read-only" in refused.json()["detail"]) == (503, True)
+                if is_kept_open:
+                    store.add_board(board_from_json({"title": "Hall"}), now_ns=1)
+                    assert client.get("boards/hall").status_code == 200
+                    store.remove_board("hall")
+                    store.close()
+
+
+@pytest.mark.parametrize("is_read_only", [True, False])
+def test_a_damaged_file_of_boards_says_so(copy: tuple[Path, str], shared: SharedServer, *, is_read_only: bool) -> None:
+    path, key = copy
+    (path / "server" / "boards.sqlite").write_bytes(b"no database at all" * 100)
+    with (
+        application(path, Settings(read_only=is_read_only)) as app,
+        shared.serving(app) as here,
+        httpx.Client(base_url=f"{here}/", headers={"X-API-Key": key}) as client,
+    ):
+        for address in ("api/v1/boards", "api/v1/boards/wall", "api/v1/links/abc", "l/abc", "l/abc.png"):
+            answer = client.get(address)
+            assert (answer.status_code, answer.json()["title"]) == (503, "The boards and links cannot be read"), address
+            assert "boards.sqlite cannot be read as a file of boards and links" in answer.json()["detail"]
+            assert str(path.parent) not in answer.text
+        assert client.get("api/v1/variables").status_code == 200
+        assert "boards.sqlite" in client.get("health").json()["troubles"]
 
 
 def test_keys_in_a_folder_that_cannot_be_written_open_and_do_not_change(

@@ -479,6 +479,16 @@ def test_changes_are_noted_and_no_secret_is_told_anywhere(
         assert text.split("_", 2)[2] not in told.getvalue()
 
 
+def test_remarks_of_operators_are_noted_and_queries_are_not(
+    make: Make, texts: dict[str, str], tmp_path: Path, map_query: dict[str, Any]
+) -> None:
+    client = make(audit=Audit(tmp_path / "audit.jsonl"))
+    client.post("/api/v1/standing/alerts/1/comment", json={"text": "seen"}, headers=bearer(texts["operate"]))
+    client.post("/api/v1/queries/explain", json=map_query, headers=bearer(texts["query"])).raise_for_status()
+    (noted,) = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert (noted["what"], noted["who"].partition(" ")[0]) == ("POST /api/v1/standing/alerts/1/comment", "operate")
+
+
 def test_changes_that_are_refused_to_somebody_known_are_noted(
     make: Make, texts: dict[str, str], tmp_path: Path
 ) -> None:

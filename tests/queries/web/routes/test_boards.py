@@ -24,6 +24,7 @@ from hypergrid.core.settings import Settings
 from hypergrid.core.times import DAY_NS, SECOND_NS, format_timestamp, parse_instant
 from hypergrid.core.units import KNOWN_VARIABLES
 from queries.boards.repository import BoardStore
+from queries.jobs.records import QueueFull
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.snapshots.latest import LatestValues
@@ -178,6 +179,7 @@ def test_a_picture_that_takes_long_is_that_of_the_stations(
     boards: BoardStore,
     shared: SharedServer,
     monkeypatch: pytest.MonkeyPatch,
+    runner_calls: list[str],
 ) -> None:
     monkeypatch.setattr(links, "PICTURE_S", 0.3)
     app = create_app(make_runner(gate), Catalogue(archive), boards=boards)
@@ -191,6 +193,30 @@ def test_a_picture_that_takes_long_is_that_of_the_stations(
         complete = client.get(f"/l/{name}.png")
         assert "etag" in complete.headers
         assert complete.content != early.content
+        # The first request's query went on.
+        assert runner_calls == ["submit"]
+
+
+def test_a_picture_that_fails_is_tried_again(
+    client: httpx.Client, boards: BoardStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"explore?{urlencode({'q': json.dumps(MAP)})}"
+    name = client.post(f"{API}/links", json={"address": address}).json()["name"]
+
+    def refuse(*_given: Any, **_options: Any) -> None:  # noqa: ANN401
+        raise QueueFull("many queries wait")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Runner, "submit", refuse)
+        failed = client.get(f"/l/{name}.png")
+        assert (failed.status_code, failed.headers["cache-control"]) == (200, "no-store")
+        assert "etag" not in failed.headers
+        # A page without a picture keeps that of the stations.
+        none = client.post(f"{API}/links", json={"address": "stations?station=1"}).json()["name"]
+        assert "etag" in client.get(f"/l/{none}.png").headers
+    drawn = client.get(f"/l/{name}.png")
+    assert "etag" in drawn.headers
+    assert drawn.content != failed.content
 
 
 def test_with_keys_a_card_says_nothing_without_one(
