@@ -24,6 +24,8 @@ SCALES: Final = ((60.0, "110m"), (8.0, "50m"), (0.0, "10m"))
 """Least width of a map [degree] and the scale of its lines, one to as many millions."""
 _KEPT: Final = 64
 """Number of cached extents."""
+_LEAST_RING: Final = 4
+"""Number of vertices from which a closed ring has an area."""
 _TURN: Final = 360.0
 # Countries are cut there; that is no coast.
 _SEAM: Final = 179.99
@@ -122,11 +124,12 @@ def read_atlas(path: Path) -> Atlas:
     uses = Counter(number if number >= 0 else ~number for ring in countries for number in ring)
     coast = [line for number, count in uses.items() if count == 1 for line in _cut_seam(arcs[number])]
     borders = [arcs[number] for number, count in uses.items() if count > 1]
+    polygons = [[_join(arcs, ring) for ring in polygon] for polygon in _list_polygons(topology["objects"]["land"])]
+    # Islets of the finest scale that quantization has shrunk to a point or a line have no area.
     land = [
-        shapely.Polygon(outer, holes)
-        for outer, *holes in (
-            [_join(arcs, ring) for ring in polygon] for polygon in _list_polygons(topology["objects"]["land"])
-        )
+        shapely.Polygon(outer, [hole for hole in holes if len(hole) >= _LEAST_RING])
+        for outer, *holes in polygons
+        if len(outer) >= _LEAST_RING
     ]
     return Atlas(
         np.array([shapely.LineString(line) for line in coast], np.object_),

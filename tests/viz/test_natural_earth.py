@@ -97,6 +97,17 @@ def test_the_antimeridian_is_no_coast_and_maps_may_cross_it() -> None:
             assert not (along[1:] & along[:-1]).any(), "nothing is drawn along it"
 
 
+def test_islets_without_area_are_left_out(atlas: Path) -> None:
+    topology = json.loads(json.dumps(TOPOLOGY))
+    # A point, and a line there and back: as the finest scale of Natural Earth has them.
+    topology["arcs"] += [[[50, 50], [0, 0]], [[60, 60], [1, 0], [-1, 0]]]
+    topology["objects"]["land"]["geometries"][0]["arcs"] += [[[5]], [[6]]]
+    topology["objects"]["land"]["geometries"][0]["arcs"][0] += [[5]]
+    (atlas / "countries-110m.json").write_text(json.dumps(topology), "utf-8")
+    ((outer, lake),) = (rings for (rings,) in clip_atlas((-5.0, -5.0, 25.0, 15.0), pixels=800)["land"]["xs"])
+    assert (min(outer), max(outer), min(lake), max(lake)) == (0.0, 20.0, 3.0, 5.0)
+
+
 def test_narrow_maps_and_missing_files_have_neither(atlas: Path) -> None:
     nothing = {"xs": [], "ys": []}
     absent = {"scale": None, "coast": nothing, "borders": nothing, "land": nothing}

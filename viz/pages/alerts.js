@@ -70,7 +70,8 @@ export class Alerts {
     this.list = h("div", { id: "alerts" });
     const section = (id, title, ...inner) => h("section", { "aria-labelledby": id }, h("h2", { id }, title), ...inner);
     this.mapPart = section("where-title", T.alerts.mapTitle, this.map, this.key);
-    this.element = h("div", { class: "alerts" },
+    // Hidden until it is known what there is: an empty map has no name.
+    this.element = h("div", { class: "alerts", hidden: true },
       h("div", { class: "alerts-now" }, section("open-title", T.alerts.title, this.open), this.mapPart),
       section("when-title", T.alerts.axisTitle, h("div", { class: "inline looks" }, field(T.alerts.rows, this.rows), field(T.alerts.span, this.span)), this.axis,
         h("details", { class: "as-table" }, h("summary", {}, T.alerts.list), field(T.alerts.of, this.only), this.list)));
