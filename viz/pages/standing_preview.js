@@ -2,14 +2,16 @@
 
 import * as api from "./api.js";
 import { figure as digits, h, instant, number, table, visible } from "./dom.js";
-import { LINE_COLOURS, drawLines } from "./pictures.js";
+import { drawLines, lineColours } from "./pictures.js";
 import { clear, spread, stretch } from "./figures.js";
 import { episodesOf } from "./alerts.js";
 import { T } from "./text.js";
+import { theme } from "./theme.js";
 import { unitText } from "./units.js";
 
-/** Lines without alerts, and the number that raises one. */
-const [CALM, LEVEL] = ["#8a97a5", "#D4145A"];
+/** Lines without alerts by theme, and the number that raises one. */
+const CALM = { light: "#75828f", dark: "#8a97a5" };
+const LEVEL = "#D4145A";
 const ROOM = 0.06;
 
 /** The words of a preview: how many alerts, and where. */
@@ -124,7 +126,8 @@ function fill(figure, told, episodes) {
   const values = api.floats(coded.float64);
   const rows = places.map((_, row) => values.subarray(row * at.length, (row + 1) * at.length));
   const alarmed = [...new Set(episodes.map((episode) => episode.place))];
-  const colourOf = (place) => (alarmed.includes(place) ? LINE_COLOURS[alarmed.indexOf(place) % LINE_COLOURS.length] : CALM);
+  const [calm, colours] = [CALM[theme()], lineColours()];
+  const colourOf = (place) => (alarmed.includes(place) ? colours[alarmed.indexOf(place) % colours.length] : calm);
   // Only the time that has values: an archive may hold less than a week.
   const first = at.findIndex((_, column) => rows.some((row) => Number.isFinite(row[column])));
   const [from, end] = [Math.max(Date.parse(told.start), at[first] ?? 0), Date.parse(told.stop)];
