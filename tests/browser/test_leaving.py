@@ -121,6 +121,23 @@ def test_a_running_import_is_followed_again_and_takes_no_files(page: Page, addre
     assert not page.evaluate(DROP, ["#status-line", ["more.csv"]])
 
 
+def test_the_overview_asks_for_stations_again_when_readings_of_another_one_come(page: Page, address: str) -> None:
+    lists: list[int] = []
+
+    def answer(route: Route) -> None:
+        known = route.fetch().json()
+        # The first answer is older than a station.
+        known["features"] = known["features"][0 if lists else 1 :]
+        lists.append(len(known["features"]))
+        route.fulfill(json=known)
+
+    page.route("**/api/v1/stations", answer)
+    page.goto(f"{address}#overview?variable=air_temperature")
+    eventually(page, lambda: len(lists) > 1)
+    assert lists == [lists[1] - 1, lists[1]]
+    expect(page.locator("#overview-below tbody tr")).to_have_count(lists[1])
+
+
 def allow_imports(route: Route) -> None:
     """Answer as a server that takes imports."""
     known = route.fetch().json()

@@ -160,7 +160,7 @@ def test_the_pages_open_with_the_newest_values_on_hills(
     expect(health).to_contain_text("newest reading 2024-05-03 00:50 UTC")
 
     # One press: the kriged map of it, on the same ground.
-    page.get_by_role("button", name="Map of it").click()
+    page.get_by_role("button", name="Show the map").click()
     wait_for(page, "Done")
     assert written(page)["variable"] == "air_temperature"
     assert np.ptp([value for value in image(page)["values"] if value is not None]) > 0.1
@@ -214,7 +214,7 @@ def test_a_network_without_positions_has_tiles_and_says_how_to_get_a_map(
             assert page.locator("#overview-stage").count() == 0
             expect(page.locator("#overview-below tbody tr")).to_have_count(3)
             assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
-            page.get_by_role("button", name="Map of it").click()
+            page.get_by_role("button", name="Show the map").click()
             wait_for(page, "Done")
     finally:
         context.close()

@@ -108,7 +108,7 @@ def test_an_alert_is_made_by_mouse_while_its_preview_follows(
     assert 2 < len(names) <= 13
     opened.get_by_label("The value", exact=True).select_option(label="is below")
     opened.get_by_label("Number [°C]").fill("-80")
-    expect(said).to_contain_text("Nothing would have been told from 2007-09-")
+    expect(said).to_contain_text("No alert would have been raised from 2007-09-")
     assert data(opened, "bands", "times", "preview-picture") == []
     opened.get_by_label("Number [°C]").fill("80")
     expect(said).to_contain_text(re.compile(r"^\d+ alerts on \d+ stations"))
@@ -148,14 +148,14 @@ def test_every_place_makes_a_query_that_the_engine_answers(
     where.select_option(label="The map, its most extreme cell")
     expect(words).to_contain_text("then a map (method chosen by itself)")
     eventually(page, lambda: first_line(page) == "map")
-    expect(said).to_contain_text(re.compile("on the map would|Nothing would|Give a number"))
+    expect(said).to_contain_text(re.compile("on the map would|No alert would|Give a number"))
     assert max(query_of(page)["steps"][-1]["grid"]["shape"]) <= 20
     where.select_option(label="The mean over the map")
     expect(words).to_contain_text("then mean.")
     eventually(page, lambda: query_of(page)["steps"][-1] == {
         "op": "aggregate", "function": "mean", "lon": "all", "lat": "all",
     })  # fmt: skip
-    expect(said).to_contain_text(re.compile("on the map would|Nothing would|Give a number"))
+    expect(said).to_contain_text(re.compile("on the map would|No alert would|Give a number"))
     where.select_option(label="Each station")
     page.get_by_label("The value", exact=True).select_option(label="rises by more than")
     expect(page.get_by_label(re.compile(r"^Number \["))).to_have_value(re.compile(r"\d"))
@@ -176,7 +176,7 @@ def test_an_alert_is_made_by_keyboard_alone(
     opened.keyboard.type("2h")
     press_until(opened, "standing-name")
     opened.keyboard.type("Gone")
-    expect(opened.locator("#preview-words")).to_contain_text(re.compile("would have been told"))
+    expect(opened.locator("#preview-words")).to_contain_text(re.compile("would have been raised"))
     opened.keyboard.press("Enter")
     expect(row(opened, "Gone")).to_be_visible()
     (made,) = standing.listing()
@@ -198,7 +198,7 @@ def test_what_listens_has_no_steps_and_a_missing_number_is_told(
     expect(page.locator("#listening")).to_be_hidden()
     assert query_of(page) == before, "its steps come back"
     way.select_option(label="stops coming from a station")
-    expect(page.locator("#preview-words")).to_contain_text("would have been told")
+    expect(page.locator("#preview-words")).to_contain_text("would have been raised")
     page.get_by_role("button", name="Create").click()
     expect(row(page, "Air temperature: station silent")).to_be_visible()
     (made,) = standing.listing()
@@ -302,7 +302,7 @@ def test_it_is_edited_and_an_edit_is_left(
     assert standing.show("frost")["weight"] == 30
     press_until(page, "leave-edit")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="New alert")).to_be_visible()
+    expect(page.get_by_role("heading", name="New standing query")).to_be_visible()
     expect(page.get_by_label("Title")).to_have_value("")
     page.get_by_role("button", name="Close").click()
     expect(page.locator("#standing-form-part")).to_be_hidden()
@@ -376,7 +376,7 @@ def test_a_phone_shows_alerts_first_and_makes_one_in_few_actions(
         page.wait_for_selector("body[data-ready=yes]")
         act(page.get_by_role("navigation", name="Pages").get_by_role("link", name="Standing").tap())
         expect(page.locator("#open-alerts li").first).to_be_in_viewport()
-        act(page.get_by_role("button", name="New alert").tap())
+        act(page.get_by_role("button", name="New standing query").tap())
         act(page.get_by_label("Variable", exact=True).locator("visible=true").select_option("relative_humidity"))
         act(page.get_by_label("The value", exact=True).select_option(label="is above"))
         expect(page.get_by_label("Number [%]")).to_have_value(re.compile(r"\d"))

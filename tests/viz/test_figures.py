@@ -1,6 +1,8 @@
 """Figures: what the page looks up in them, true proportions, colours with units."""
 
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -219,3 +221,19 @@ def test_lines_over_values_have_contrast_with_their_halo_on_every_colour(theme: 
     for colour in PALETTES[scale]:
         halo = luminance(blend(colour))
         assert (max(ink, halo) + 0.05) / (min(ink, halo) + 0.05) >= 3.0, colour
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_lines_of_the_pages_have_contrast_with_their_ground(theme: Theme) -> None:
+    pages = Path(__file__).parents[2] / "viz" / "pages"
+    listed = [(pages / name).read_text("utf-8") for name in ("pictures.js", "standing_preview.js")]
+    several = re.search(rf"LINE_COLOURS = {{.*?{theme}: \[(.*?)\]", listed[0], re.DOTALL)
+    calm = re.search(rf'CALM = {{.*?{theme}: "(#\w+)"', listed[1])
+    assert several is not None
+    assert calm is not None
+    colours = [*re.findall(r"#\w{6}", several[1]), calm[1]]
+    assert len(colours) == 8
+    for ground in (LOOKS[theme].ground, LOOKS[theme].panel):
+        for colour in colours:
+            dark, light = sorted((luminance(colour), luminance(ground)))
+            assert (light + 0.05) / (dark + 0.05) >= 3.0, (colour, ground)

@@ -117,17 +117,32 @@ class Overview {
     await this.look();
   }
 
-  /** Ask for the newest values, and draw what is new; health comes after them. */
-  async look() {
+  /** One look at a time, at one variable: a slow answer must not be overtaken by the next. */
+  look() {
     const { name } = this;
+    if (this.looking?.name !== name) {
+      const looking = { name };
+      this.looking = looking;
+      looking.ended = this.lookOnce(name).finally(() => {
+        if (this.looking === looking) this.looking = null;
+      });
+    }
+    return this.looking.ended;
+  }
+
+  /** Ask for the newest values, and draw what is new; health comes after them. */
+  async lookOnce(name) {
     const figure = this.hasMap ? this.openMap(this.scaleOf(name)) : null;
     const text = await api.text(`latest?${new URLSearchParams({ variable: name, f: "csv" })}`);
     await figure;
     if (name !== this.name) return;
     const isNew = text !== this.text;
     if (isNew) {
+      const rows = newestOf(api.rowsOf(text));
+      if (rows.some(({ station }) => !this.featureOf(station))) await this.renewStations();
+      if (name !== this.name) return;
       this.text = text;
-      this.rows = newestOf(api.rowsOf(text));
+      this.rows = rows;
       this.draw();
     } else this.tellAge();
     if (!isNew && this.healthAt_ms + HEALTH_MS > performance.now()) return;
@@ -169,13 +184,24 @@ class Overview {
     return figure;
   }
 
+  /** A station by its name; a spreadsheet's formula is kept from being one by a quote. */
+  featureOf(station) {
+    return this.features.get(station) ?? this.features.get(station.slice(1));
+  }
+
+  /** Ask for the stations again: readings of one that was not there have come. */
+  async renewStations() {
+    const stations = await api.look("stations");
+    this.frame.known.stations = stations;
+    this.features = new Map(stations.features.map((feature) => [feature.id, feature]));
+  }
+
   /** What is to be said of each station: those with a reading of the variable, and no others. */
   readingsOf(rows) {
     const times = rows.map((row) => Date.parse(row.end)).filter(Number.isFinite);
     const newest = Math.max(...times);
     return rows.flatMap((row) => {
-      // A spreadsheet's formula is kept from being one by a quote.
-      const feature = this.features.get(row.station) ?? this.features.get(row.station.slice(1));
+      const feature = this.featureOf(row.station);
       if (!feature) return [];
       const time = Date.parse(row.end);
       const state = this.states[feature.id] ?? "reporting";

@@ -4,11 +4,19 @@ import { visible } from "./dom.js";
 import { clear, Figure, image, span, spread, stretch } from "./figures.js";
 import { layGround } from "./ground.js";
 import { T } from "./text.js";
+import { theme } from "./theme.js";
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-// Okabe and Ito's colours, told apart by colour-blind readers; the black one is left out: it vanishes in the dark.
-export const LINE_COLOURS = ["#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#A59A00"];
+// Okabe and Ito's colours, told apart by colour-blind readers; the black one is left out: it vanishes in the dark, and
+// the pale ones are darker where the ground is light.
+const LINE_COLOURS = {
+  light: ["#0072B2", "#B57D00", "#009E73", "#D55E00", "#1795CF", "#C56A9C", "#8F8600"],
+  dark: ["#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#A59A00"],
+};
+
+/** The colours of lines on the ground of the theme. */
+export const lineColours = () => LINE_COLOURS[theme()];
 /** How a station is, as colour and shape. */
 export const STATES = {
   reporting: ["#ffffff", "circle"],
@@ -234,7 +242,8 @@ export function hasDays(times) {
 export async function drawLines(place, lines, { variable, units, title, points = [], width, choosing = false }) {
   const words = { title, variable, units, ...(choosing ? { choosing } : {}) };
   const figure = await Figure.keep(place, "lines", width ? { ...words, width } : words);
-  const colour = lines.map((_, column) => LINE_COLOURS[column % LINE_COLOURS.length]);
+  const colours = lineColours();
+  const colour = lines.map((_, column) => colours[column % colours.length]);
   const bands = lines.flatMap((line, column) => (line.deviation ? bandsOf(line, colour[column]) : []));
   figure.find("lines").data = {
     times: lines.map((line) => line.times),
@@ -257,13 +266,14 @@ export async function drawLines(place, lines, { variable, units, title, points =
 
 /** Which colour is which line, in words; for so many lines that colours come again there is none. */
 export function legend(lines) {
-  if (lines.length < 2 || lines.length > LINE_COLOURS.length) return null;
+  const { light, dark } = LINE_COLOURS;
+  if (lines.length < 2 || lines.length > light.length) return null;
   const list = document.createElement("ul");
   list.className = "legend";
   lines.forEach(({ name }, at) => {
     const item = document.createElement("li");
     item.textContent = visible(name);
-    item.style.setProperty("--key", LINE_COLOURS[at]);
+    item.style.setProperty("--key", `light-dark(${light[at]}, ${dark[at]})`);
     list.append(item);
   });
   return list;

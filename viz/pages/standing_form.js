@@ -369,7 +369,7 @@ export class StandingForm {
     }
   }
 
-  /** Show the title that is taken where none is typed, and soon what would have been told. */
+  /** Show the title that is taken where none is typed, and soon which alerts would have been raised. */
   follow() {
     const { variables } = this.frame.known;
     const unit = variables.find(({ name }) => name === this.variable.value)?.unit ?? "";

@@ -1,19 +1,21 @@
-// What a standing query would have told last week: its values with the number that raises an alert, and the alerts.
+// Alerts that a standing query would have raised last week: its values with the number that raises one, and the alerts.
 
 import * as api from "./api.js";
 import { figure as digits, h, instant, number, table, visible } from "./dom.js";
-import { LINE_COLOURS, drawLines } from "./pictures.js";
+import { drawLines, lineColours } from "./pictures.js";
 import { clear, spread, stretch } from "./figures.js";
 import { episodesOf } from "./alerts.js";
 import { T } from "./text.js";
+import { theme } from "./theme.js";
 import { unitText } from "./units.js";
 
-/** Lines without alerts, and the number that raises one. */
-const [CALM, LEVEL] = ["#8a97a5", "#D4145A"];
+/** Lines without alerts by theme, and the number that raises one. */
+const CALM = { light: "#75828f", dark: "#8a97a5" };
+const LEVEL = "#D4145A";
 const ROOM = 0.06;
 
-/** The words of a preview: how many alerts, and where. */
-export function words(told, isStation) {
+/** The words of a preview: how many alerts, and where; `known` holds the names of stations. */
+function words(told, known) {
   const [start, stop] = [told.start, told.stop].map((time) => instant(time.slice(0, 16)));
   if (!told.rule) return T.preview.noCondition(start, stop);
   if (!told.raised) return T.preview.nothing(start, stop);
@@ -21,9 +23,15 @@ export function words(told, isStation) {
   const counts = new Map();
   for (const { place } of raised) counts.set(place, (counts.get(place) ?? 0) + 1);
   const { on } = T.preview;
-  const names = [...counts].sort(([, one], [, other]) => other - one).map(([place, times]) => on.again(place, times));
-  const kind = counts.has("map") ? on.map : counts.has("network") ? on.network : on.places([...counts.keys()].every(isStation) ? "station" : "place", names);
+  const names = [...counts].sort(([, one], [, other]) => other - one).map(([place, times]) => on.again(placeOf(place, known), times));
+  const kind = counts.has("map") ? on.map : counts.has("network") ? on.network : on.places([...counts.keys()].every((place) => known.has(place)) ? "station" : "place", names);
   return T.preview.told(number(told.raised), start, stop, kind);
+}
+
+/** A place as the list of alerts calls it: a station has its name behind it. */
+function placeOf(place, known) {
+  const name = known.get(place);
+  return name && name !== place ? `${place} ${name}` : place;
 }
 
 export class StandingPreview {
@@ -39,7 +47,7 @@ export class StandingPreview {
     if (!frame.may("query")) this.words.textContent = T.preview.needs;
   }
 
-  /** Ask what a document would have told, and show it; return the answer, or null where there is none, or a later one. */
+  /** Ask which alerts a document would have raised, and show them; return the answer, or null where there is none, or a later one. */
   async show(document, name) {
     if (!this.frame.may("query")) return null;
     const turn = (this.turn += 1);
@@ -69,15 +77,15 @@ export class StandingPreview {
 
   async draw() {
     const { told } = this;
-    const known = new Set(this.frame.known.stations.features.map((feature) => feature.id));
-    this.words.textContent = visible(words(told, (place) => known.has(place)));
+    const known = new Map(this.frame.known.stations.features.map((feature) => [feature.id, feature.properties.name]));
+    this.words.textContent = visible(words(told, known));
     const notes = told.series ? [T.preview.lines(number(told.series.places.length), number(told.places)), ...told.notes] : told.notes;
     this.note.textContent = notes.join(" ");
     const episodes = episodesOf(told.alerts.map((alert, place) => ({ ...alert, number: place })));
     this.table.hidden = !episodes.length;
     const texts = new Map(told.alerts.filter((alert) => alert.happening === "raised").map((alert) => [`${alert.place} ${alert.since}`, alert.text]));
     this.list.replaceChildren(table(T.preview.caption, T.preview.columns.map((column, place) => (place < 2 ? [column, "time"] : column)),
-      episodes.map((episode) => [instant(episode.since.slice(0, 19)), episode.until ? instant(episode.until.slice(0, 19)) : T.preview.lasting, visible(episode.place), visible(texts.get(`${episode.place} ${episode.since}`) ?? "")])));
+      episodes.map((episode) => [instant(episode.since.slice(0, 19)), episode.until ? instant(episode.until.slice(0, 19)) : T.preview.lasting, visible(placeOf(episode.place, known)), visible(texts.get(`${episode.place} ${episode.since}`) ?? "")])));
     if (!told.series) {
       clear(this.place);
       this.drawn = "";
@@ -124,7 +132,8 @@ function fill(figure, told, episodes) {
   const values = api.floats(coded.float64);
   const rows = places.map((_, row) => values.subarray(row * at.length, (row + 1) * at.length));
   const alarmed = [...new Set(episodes.map((episode) => episode.place))];
-  const colourOf = (place) => (alarmed.includes(place) ? LINE_COLOURS[alarmed.indexOf(place) % LINE_COLOURS.length] : CALM);
+  const [calm, colours] = [CALM[theme()], lineColours()];
+  const colourOf = (place) => (alarmed.includes(place) ? colours[alarmed.indexOf(place) % colours.length] : calm);
   // Only the time that has values: an archive may hold less than a week.
   const first = at.findIndex((_, column) => rows.some((row) => Number.isFinite(row[column])));
   const [from, end] = [Math.max(Date.parse(told.start), at[first] ?? 0), Date.parse(told.stop)];

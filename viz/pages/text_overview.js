@@ -2,7 +2,7 @@
 
 export const OVERVIEW = {
   variable: "Latest values of",
-  mapOf: "Map of it",
+  mapOf: "Show the map",
   stage: "Map of the latest values. Arrow keys go from station to station, Enter shows the readings of one, Escape leaves it; the table below says the same",
   alt: (count, quantity, range, unit) => `Map of ${count} stations${range ? `, coloured by ${quantity} from ${range[0]} to ${range[1]} ${unit}` : ""}; the table below says the same`,
   health: (count, counts, time) => `${count === "1" ? "1 station" : `${count} stations`}: ${counts.join(", ")}; newest reading ${time}`,

@@ -7,10 +7,10 @@ const listed = (words) => (words.length < 2 ? words.join("") : `${words.slice(0,
 
 export const WATCH = {
   standing: {
-    add: "New alert …",
+    add: "New standing query …",
     close: "Close",
     title: "Standing queries",
-    new: "New alert",
+    new: "New standing query",
     changing: (name) => `Change ${name}`,
     parts: { what: "What", when: "When", whom: "Whom" },
     variable: "Variable",
@@ -93,7 +93,7 @@ export const WATCH = {
     actOn: (act, name) => `${act}: ${name}`,
     sure: (name) => `Remove ${name}? Its results and alerts stay.`,
     none: "There are no standing queries.",
-    noneAdvice: "Make an alert here, or build a query on the page Explore and choose “Keep up to date …”.",
+    noneAdvice: "Make one here, or build a query on the page Explore and choose “Keep up to date …”.",
     off: "This server keeps no standing queries.",
     offAdvice: "hypergrid serve keeps them; this one was started another way.",
     freshness: "Freshness by class",
@@ -103,12 +103,12 @@ export const WATCH = {
   },
 
   preview: {
-    title: "What it would have told",
+    title: "Alerts it would have raised",
     making: "Looking at the last week …",
-    needs: "Logged in with a key of scope query or above, you see here what it would have told last week.",
-    noCondition: (start, stop) => `Values from ${start} to ${stop}. Give a number, and this says what would have been told.`,
-    nothing: (start, stop) => `Nothing would have been told from ${start} to ${stop}.`,
-    told: (count, start, stop, on) => `${plural(count, "alert")} ${on} would have been told from ${start} to ${stop}.`,
+    needs: "Logged in with a key of scope query or above, you see here the alerts it would have raised last week.",
+    noCondition: (start, stop) => `Values from ${start} to ${stop}. Give a number, and this says which alerts would have been raised.`,
+    nothing: (start, stop) => `No alert would have been raised from ${start} to ${stop}.`,
+    told: (count, start, stop, on) => `${plural(count, "alert")} ${on} would have been raised from ${start} to ${stop}.`,
     on: {
       map: "on the map",
       network: "of the whole network",
@@ -117,7 +117,7 @@ export const WATCH = {
     },
     measured: { values: (name) => name, change: (name) => `${name}, change`, missing: (name) => `${name}, time without a value` },
     level: "level",
-    caption: "Alerts that would have been told, oldest first",
+    caption: "Alerts that would have been raised, oldest first",
     columns: ["From", "Until", "Where", "In words"],
     lasting: "still open at the end",
     lines: (count, all) => `Lines are ${count === all ? `all ${plural(all, "place")}` : `${count} of ${all} places, those with alerts first`}; alerts are shaded.`,

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { choice, field, figure as short, h, number } from "./dom.js";
 import { Figure, stretch } from "./figures.js";
 import { MODELS } from "./forms.js";
-import { LINE_COLOURS } from "./pictures.js";
+import { lineColours } from "./pictures.js";
 import { T } from "./text.js";
 import { unitText } from "./units.js";
 
@@ -72,7 +72,7 @@ export const models = ({ fitted, given }) => [{ name: T.variogram.fittedLine(fit
 export async function drawVariogram(place, { bins, line_m, fitted, given }, { units, title }) {
   const figure = await Figure.open(place, "variogram", { title, variable: T.variogram.axis, units });
   const lines = [fitted, given].filter(Boolean);
-  figure.find("models").data = { times: lines.map(() => line_m), values: lines.map((model) => model.at_line), colour: lines.map((_, at) => LINE_COLOURS[at]), dash: lines.map((_, at) => DASHES[at]) };
+  figure.find("models").data = { times: lines.map(() => line_m), values: lines.map((model) => model.at_line), colour: lineColours().slice(0, lines.length), dash: lines.map((_, at) => DASHES[at]) };
   const most = Math.max(...bins.pairs);
   const labelled = bins.pairs.length <= MOST_LABELLED;
   const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
