@@ -51,6 +51,8 @@ _MARGIN: Final = 0.08
 """Margin around a map's cells, as a share of their extent."""
 _RIM: Final = (102, 90)
 """Width and height of what surrounds the frame of a map that fills a room: tools, ticks, heading, source [px]."""
+_HEADING: Final = (720, 17)
+"""Width below which a map's heading takes two lines, and height of the second one [px]."""
 _BAR: Final = 240
 """Greatest length of a colour bar within a map [px]."""
 
@@ -181,7 +183,8 @@ def map_figure(
     """
     look = LOOKS[theme]
     if height:
-        room, frame_height = (max(_LOWEST, size - rim) for size, rim in zip((width, height), _RIM, strict=True))
+        filled = width, height - (_HEADING[1] if width < _HEADING[0] else 0)
+        room, frame_height = (max(_LOWEST, size - rim) for size, rim in zip(filled, _RIM, strict=True))
         plot = _ground(extent.widen(frame_height / room), words, look, room=room, tools=_TOOLS, height=frame_height)
         plot.toolbar_location = "right"
         for axis in (plot.xaxis, plot.yaxis):
@@ -216,7 +219,7 @@ def map_figure(
         _station_hover(stations),
         HoverTool(renderers=[surface], tooltips=[(words.variable, f"@image{{0.000}} {unit_symbol(words.units)}")]),
     )
-    _colour_bar(plot, surface, words, look, length=min(_BAR, width // 2) if height else 0)
+    _colour_bar(plot, surface, words, look, length=min(_BAR, 2 * width // 5) if height else 0)
     return _item(plot)
 
 

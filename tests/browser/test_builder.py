@@ -161,7 +161,7 @@ def test_a_region_is_dragged_on_the_map_of_the_stations(opened: Page) -> None:
     expect(opened.locator("#caption")).to_contain_text(f"{grid['shape'][1]} by {grid['shape'][0]} cells")
 
 
-def test_a_region_is_typed(opened: Page) -> None:
+def test_a_region_is_typed(opened: Page, archive: hg.OpenArchive) -> None:
     settle(opened, saved("q1"))
     unfold(opened, "place-part")
     for side, value in (("West", "7.177"), ("East", "7.181"), ("South", "45.867"), ("North", "45.8692")):
@@ -170,12 +170,16 @@ def test_a_region_is_typed(opened: Page) -> None:
     type_into(opened, "Cell size", "2arcsec")
     opened.get_by_label("Cell size").press("Tab")
     assert written(opened)["steps"][2]["grid"] == {"lon": 7.177, "lat": 45.867, "step": "2arcsec", "shape": [4, 7]}
-    # Without an interpolation it bounds the stations.
+    # Without an interpolation it chooses the stations, as readings have no cells that a clip could bound.
     settle(opened, {"variable": "air_temperature", "steps": []})
     for side, value in (("West", "7.177"), ("East", "7.181"), ("South", "45.867"), ("North", "45.8692")):
         type_into(opened, side, value)
     opened.get_by_label("North").press("Tab")
-    assert written(opened)["clip"] == {"lon": [7.177, 7.181], "lat": [45.867, 45.8692]}
+    places = {name: station.position for name, station in archive.stations.items()}
+    inside = {name for name, at in places.items() if 7.177 <= at.lon <= 7.181 and 45.867 <= at.lat <= 45.8692}
+    assert "clip" not in written(opened)
+    assert set(written(opened)["select"]["station"]) == inside
+    expect(opened.locator("#caption")).to_contain_text(f"{len(inside)} series of Air temperature")
     opened.get_by_label("West").fill("8")
     opened.get_by_label("West").press("Tab")
     assert opened.get_by_label("West").get_attribute("aria-invalid") is not None

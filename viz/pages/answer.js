@@ -75,7 +75,6 @@ export class Answer {
     this.areaPart = h("div", { id: "area-part", hidden: true }, button(T.see.mapArea, () => this.onArea(this.area()), { id: "map-area" }));
     this.stage = h("section", { id: "picture-part", class: "stage", "aria-label": T.answer.title, tabindex: -1 }, this.bar, this.together, this.areaPart);
     looks.mapControls.prepend(this.swipe.element);
-    looks.mapControls.append(button(T.see.toAbout, () => this.about.scrollIntoView(), { id: "to-about" }));
     this.about = h("div", { id: "about-picture", class: "below-picture" },
       h("section", { "aria-label": T.see.about }, h("h2", {}, T.see.about), Object.values(this.panes).map((pane) => pane.about), this.range, this.notes),
       h("section", { "aria-label": T.answer.downloads }, this.downloads, this.opinionPart, looks.place, this.brush.element));
@@ -108,7 +107,7 @@ export class Answer {
     clearTimeout(this.expecting);
     this.expecting = setTimeout(() => {
       const { variables } = this.frame.known;
-      const [box, found] = [gridStep(document) && regionOf(document), variables.find((one) => one.name === document.variable)];
+      const [box, found] = [gridStep(document) && regionOf(document, this.frame.known.stations), variables.find((one) => one.name === document.variable)];
       const { place } = this.panes.first;
       if (!box || !found || !place.clientWidth) return;
       const quantity = longName(variables, found.name);

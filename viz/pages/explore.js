@@ -72,9 +72,11 @@ class Explore {
     this.sheet = h("div", { class: "sheet", id: "sheet" }, button(T.see.close, () => this.showSheet(false), { class: "close-sheet", id: "close-sheet" }), this.see.element, bar, this.panel);
     this.opener = button(T.see.controls, () => this.showSheet(true), { id: "open-sheet", "aria-controls": "sheet" });
     this.sheet.addEventListener("keydown", (event) => event.key === "Escape" && this.showSheet(false));
+    const toAbout = button(T.see.toAbout, () => answer.about.scrollIntoView(), { id: "to-about" });
+    mapControls.append(h("div", { id: "share" }, new Share(this.frame, { page: "explore" }).element), toAbout);
     return h("div", { class: "screen" }, this.sheet,
       h("div", { class: "act" }, this.opener, button(T.explore.run, () => this.run(), { id: "run", class: "primary" }), button(T.explore.stop, () => this.stop(), { id: "stop", hidden: true })),
-      h("div", { class: "saying" }, this.how, this.sentence, answer.finerWords, answer.status, h("div", { id: "share" }, new Share(this.frame, { page: "explore" }).element)),
+      h("div", { class: "saying" }, this.how, this.sentence, answer.finerWords, answer.status),
       answer.stage, mapControls);
   }
 
@@ -127,9 +129,11 @@ class Explore {
 
   /** Ask of another region, on cells that the page chooses where none are given. */
   takeRegion(box, step) {
-    this.builder.change((document) => setRegion(document, box, step), true);
-    if (step === undefined) this.builder.chooseGrid(this.builder.document);
-    this.askNow();
+    this.frame.attempt(() => {
+      this.builder.change((document) => setRegion(document, box, { step, stations: this.frame.known.stations }), true);
+      if (step === undefined) this.builder.chooseGrid(this.builder.document);
+      this.askNow();
+    });
   }
 
   read() {

@@ -1,5 +1,6 @@
 // The region: stations to drag over, and the same as numbers; they set the grid, or the clip, of a query.
 
+import * as api from "./api.js";
 import { field, h } from "./dom.js";
 import { gridStep } from "./builder.js";
 import { around, drawBox, openRegion } from "./pictures.js";
@@ -25,8 +26,11 @@ export function degrees(value) {
   return text === "" ? NaN : Number(text);
 }
 
-/** West, east, south and north of what a query asks for; null where it does not say. */
-export function regionOf(document) {
+/** Whether cells of a query's own, of a grid or of an aggregate in space, can be clipped; stations are selected instead. */
+const hasCells = (document) => (document.steps ?? []).some((step) => step.lon !== undefined || step.x !== undefined);
+
+/** West, east, south and north of what a query is of: its grid, its clip, or around the stations it selects; null where it does not say. */
+export function regionOf(document, stations) {
   const grid = gridStep(document)?.grid;
   const box = (lon, lat) => ({ west: degrees(lon[0]), east: degrees(lon[1]), south: degrees(lat[0]), north: degrees(lat[1]) });
   let found = null;
@@ -38,6 +42,10 @@ export function regionOf(document) {
       found = { west, east: west + step * columns, south, north: south + step * rows };
     }
   } else if (!grid && document.clip?.lon && document.clip.lat) found = box(document.clip.lon, document.clip.lat);
+  else if (!grid && document.select?.station !== undefined) {
+    const chosen = new Set([document.select.station].flat());
+    found = around({ features: stations.features.filter(({ id }) => chosen.has(id)) });
+  }
   return found && SIDES.every((side) => Number.isFinite(found[side])) ? found : null;
 }
 
@@ -50,14 +58,30 @@ export function gridOf({ west, east, south, north }, step) {
   return { lon: round(west), lat: round(south), step: wanted, shape: [count(south, north), count(west, east)] };
 }
 
-/** Have a query be of a region: its grid where it has one, else its clip. */
-export function setRegion(document, region, step) {
+/** Have a query select the stations of a region. */
+function selectStations(document, { west, east, south, north }, stations) {
+  const isInside = ({ geometry }) => {
+    const [lon, lat] = geometry?.coordinates ?? [];
+    return lon >= west && lon <= east && lat >= south && lat <= north;
+  };
+  const inside = stations.features.filter(isInside).map(({ id }) => id);
+  if (!inside.length) throw new api.Problem(T.region.noStation, T.region.noStationAdvice);
+  const { station, ...select } = document.select ?? {};
+  // All of them need no list.
+  if (inside.length < stations.features.length) select.station = inside;
+  document.select = select;
+  if (!Object.keys(select).length) delete document.select;
+}
+
+/** Have a query be of a region: its grid or its other cells where it has such, else its stations. */
+export function setRegion(document, region, { step, stations }) {
   const found = gridStep(document);
   const { lon, lat, ...clip } = document.clip ?? {};
   if (found) {
     const { z } = found.grid;
     found.grid = { ...gridOf(region, step), ...(z === undefined ? {} : { z }) };
-  } else {
+  } else if (!hasCells(document)) selectStations(document, region, stations);
+  else {
     Object.assign(clip, { lon: [round(region.west), round(region.east)], lat: [round(region.south), round(region.north)] });
   }
   if (Object.keys(clip).length) document.clip = clip;
@@ -106,7 +130,7 @@ export class Region {
 
   /** Show the region of a query. */
   show(asked) {
-    this.box = regionOf(asked);
+    this.box = regionOf(asked, this.stations);
     for (const side of SIDES) {
       // What is being typed is left alone.
       if (this.inputs[side] !== document.activeElement) this.inputs[side].value = this.box ? round(this.box[side]) : "";

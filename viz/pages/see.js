@@ -62,8 +62,8 @@ function timeWords(document) {
   return `${days}, ${hour(from)} – ${hour(until)}`;
 }
 
-function placeWords(document) {
-  const box = regionOf(document);
+function placeWords(document, stations) {
+  const box = regionOf(document, stations);
   if (box) {
     const [width, height] = [(box.east - box.west) * KM_PER_DEGREE * Math.cos((((box.south + box.north) / 2) * Math.PI) / 180), (box.north - box.south) * KM_PER_DEGREE];
     const digits = Math.min(width, height) < 10 ? 1 : 0;
@@ -133,7 +133,7 @@ export class See {
     // What is being typed is left alone.
     for (const [input, at] of [[this.from, from], [this.until, until]]) if (input !== globalThis.document.activeElement) input.value = localTime(at);
     for (const made of this.moves) made.disabled = !(until > from);
-    this.place.say(placeWords(document));
+    this.place.say(placeWords(document, this.known.stations));
     const step = lastAggregate(document);
     offer(this.statistic, step?.function ?? "", (name) => (name ? name.replaceAll("_", " ") : T.see.asMeasured));
     const every = step ? (typeof step.time === "string" ? step.time : JSON.stringify(step.time ?? "")) : "";

@@ -127,7 +127,9 @@ export const T = {
   },
 
   region: {
-    hint: "Drag over the stations, or type the edges; with an interpolation this is its grid.",
+    hint: "Drag over the stations, or type the edges; with an interpolation this is its grid, else it chooses stations.",
+    noStation: "No station lies in this region",
+    noStationAdvice: "Choose a larger region, or one with stations in it.",
     alt: (count) => `Map of ${count} stations; drag over it to choose a region, or type its edges below`,
     west: "West [°]",
     east: "East [°]",
