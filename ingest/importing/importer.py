@@ -42,7 +42,7 @@ _REFUSED: Final = ("mqtt", "stream", "archive")
 _STOPPED_S: Final = 10.0
 """Longest time that a killed process takes to end [s]."""
 _LOCK_TRIES: Final = 20
-"""Attempts to take the lock of an import, as whoever reads its state holds it for a moment."""
+"""Attempts to take the lock of an import, as a reader of its state holds it for a moment."""
 _LOCK_RETRY_S: Final = 0.01
 """Time between two attempts [s]."""
 
