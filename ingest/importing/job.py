@@ -125,7 +125,7 @@ def run_ingest(archive: Path, folder: ImportFolder) -> dict[str, Any]:
     folder.write("runs", {"instants_ns": [*instants, now_ns]})
     remapped: dict[str, Any] | None = None
     if before:
-        # A microsecond earlier, so that the run differs from the amendments.
+        # A microsecond earlier, so that the run and the amendments differ in time.
         report = remap(
             archive,
             deployment=folder.deployment,

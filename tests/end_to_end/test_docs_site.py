@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import shutil
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from playwright.sync_api import sync_playwright
 from starlette.applications import Starlette
 
 import hypergrid as hg
+from hypergrid.core.settings import Settings
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.web.app import create_app
@@ -68,6 +70,9 @@ def test_the_site_is_whole_and_asks_no_other_host(guide: Path) -> None:
     assert "hg.compare_methods" in pages["reference/python.html"]
     assert "--write-deployment" in pages["reference/command_line.html"]
     assert "/api/v1/queries/{job_id}/result" in pages["reference/http.html"]
+    settings = re.sub("<[^>]+>", "", pages["reference/settings.html"])
+    for field in fields(Settings):
+        assert re.search(rf"^{field.name}$", settings, re.MULTILINE), field.name
 
 
 def test_search_finds(guide: Path) -> None:

@@ -20,6 +20,7 @@ from hypergrid.core.times import parse_instant
 from hypergrid.layers.raster_reader import read_raster
 from ingest.deployment.deployment_file import from_mapping
 from ingest.job import ingest
+from queries.boards.definition import board_from_json
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.definition import definition_from_json
@@ -161,6 +162,9 @@ def _check_options(words: list[str]) -> None:
 
 def _check_json(block: Block, _names: dict[str, Any]) -> None:
     document = json.loads(block.text)
+    if "panels" in document:
+        board_from_json(document)
+        return
     asked = document
     if "query" in document:
         # Whom a server may write to is its operator's choice.

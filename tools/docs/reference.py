@@ -1,15 +1,19 @@
 """Reference pages of the guide, from docstrings, help texts, and the description of the web API."""
 
+import ast
 import inspect
 import json
 import re
 import shutil
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import hypergrid as hg
 from hypergrid.cli.main import PANELS, load_command
+from hypergrid.core.settings import Settings
 from hypergrid.perspective.functions.catalogue import format_tables, list_catalogue
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
@@ -59,6 +63,7 @@ def write_reference(source: Path, archive: Path) -> None:
         reference / "python.md": describe_python(),
         reference / "command_line.md": describe_commands(),
         reference / "functions.md": describe_functions(),
+        reference / "settings.md": describe_settings(),
         reference / "http.md": describe_routes(document),
         source / "comparison.md": fill_comparison((source / "comparison.md").read_text(encoding="utf-8")),
         source / "glossary.md": (ROOT / "GLOSSARY.md").read_text(encoding="utf-8"),
@@ -198,6 +203,35 @@ def describe_functions() -> str:
         "optional.\n\n"
     )
     return begin + own
+
+
+def describe_settings() -> str:
+    """Describe every setting of the server, from its record and the texts below its fields."""
+    begin = (
+        "# Settings of the server\n\n`hypergrid serve ARCHIVE --settings FILE` reads them from a TOML file. "
+        "`HYPERGRID_NAME` in the environment, the name in capitals, lists separated by commas, takes precedence over "
+        "the file, and options of the command over both. `--check` says what would be served, and whether it can be. "
+        "[The how-to](../how_to/server.md) has an example.\n\n"
+    )
+    return begin + "\n".join(["| setting | if absent | meaning |", "|---|---|---|", *_list_settings()]) + "\n"
+
+
+def _list_settings() -> Iterator[str]:
+    (record,) = ast.parse(textwrap.dedent(inspect.getsource(Settings))).body
+    assert isinstance(record, ast.ClassDef)
+    defaults = Settings()
+    for field, text in pairwise(record.body):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(meaning))):
+                shown = _format_default(name, getattr(defaults, name))
+                yield f"| `{name}` | {shown} | {_plain(' '.join(meaning.split()))} |"
+
+
+def _format_default(name: str, value: object) -> str:
+    if value in ("", None, ()):
+        return ""
+    size = f" ({value // 2**20:,} MiB)" if name.endswith("bytes") and isinstance(value, int) else ""
+    return f"`{json.dumps(value)}`{size}"
 
 
 def fill_comparison(page: str) -> str:

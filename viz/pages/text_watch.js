@@ -35,7 +35,7 @@ export const WATCH = {
     mail: "Mail",
     mailHint: "Addresses with commas between.",
     webhook: "Webhook",
-    webhookHint: "https://…, of a host that the server allows.",
+    webhookHint: "With https, of a host that the server allows.",
     name: "Title",
     nameHint: "In any words; what is shown in grey is used where empty.",
     details: "Details: length of each value, weight, freshness, window, JSON",
