@@ -46,7 +46,7 @@ RECENT_NS: Final = 30 * DAY_NS
 """How far back a new dead-station query learns from the archive [ns]."""
 
 MOST_ARRIVALS: Final = 1_000_000
-"""Readings of a replay that are heard station by station, which takes some 5 s."""
+"""Most readings that a replay hears station by station, which took 10.8 s on two busy cores."""
 
 NETWORK: Final = "network"
 """Place of an alert that concerns all stations."""
