@@ -164,7 +164,8 @@ def test_the_pages_open_with_the_newest_values_on_hills(
     wait_for(page, "Done")
     assert written(page)["variable"] == "air_temperature"
     assert np.ptp([value for value in image(page)["values"] if value is not None]) > 0.1
-    expect(page.locator("#picture")).to_have_attribute("data-ground", "elevation")
+    # It fills the window, which may be wide enough for a coast as well.
+    expect(page.locator("#picture")).to_have_attribute("data-ground", re.compile("elevation$"))
     assert len(data(page, "contours", "xs")) > 3
     page.go_back()
     expect(health).to_be_visible()
