@@ -180,8 +180,11 @@ def test_cells_become_finer_while_one_looks_until_something_is_touched(page: Pag
     page.set_viewport_size({"width": 1280, "height": 800})
     page.goto(f"{address}#explore")
     page.wait_for_selector("body[data-ready=yes]")
+    page.wait_for_function("() => document.getElementById('picture')?.figure")
+    page.evaluate("() => (picture.figure.isFirst = true)")
     expect(page.locator("#finer")).to_contain_text("Refined to")
     rows, columns = written(page)["steps"][1]["grid"]["shape"]
+    assert page.evaluate("() => picture.figure.isFirst"), "the map and its ground stay, and get finer cells"
     shape = image(page)["shape"]
     assert shape[0] % (2 * rows) == 0
     assert shape[0] // rows == shape[1] // columns

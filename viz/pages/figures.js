@@ -24,14 +24,14 @@ export class Figure {
 
   /** The figure of a place where it is the one that is wanted, whose data can be replaced; else a new one. */
   static keep(place, kind, words) {
-    const isThere = place.figure?.asked === JSON.stringify([kind, requestOf(place, words)]);
-    return isThere ? place.figure : Figure.open(place, kind, words);
+    return Figure.open(place, kind, words, { keeps: true });
   }
 
   /** Fetch a figure without data and put it into a place, instead of what is there. */
-  static open(place, kind, words) {
+  static open(place, kind, words, { keeps = false } = {}) {
     const turn = (turns.get(place) ?? Promise.resolve()).catch(() => {}).then(async () => {
       const asked = JSON.stringify([kind, requestOf(place, words)]);
+      if (keeps && place.figure?.asked === asked) return place.figure;
       const item = await Figure.fetch(place, kind, words);
       place.figure?.clear();
       place.replaceChildren();
@@ -63,6 +63,7 @@ export class Figure {
     if (at >= 0) Bokeh.documents.splice(at, 1);
     this.place.replaceChildren();
     this.place.figure = null;
+    delete this.place.dataset.ground;
   }
 
   /** Listen to events of the figure as well; one listener an event. */

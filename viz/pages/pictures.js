@@ -58,7 +58,8 @@ export class MapPicture {
   static async open(place, surface, stations, { title, quantity, units, scale, onPick, width }) {
     const { column, row, geographic } = extent(surface);
     const words = mapAsked({ title, variable: quantity, units, scale }, column, row, geographic);
-    const figure = await Figure.open(place, "map", width ? { ...words, width } : words);
+    // One of the same extent stays: its ground and its zoom, under finer cells for instance.
+    const figure = await Figure.keep(place, "map", width ? { ...words, width } : words);
     if (geographic) figure.find("stations").data = stationColumns(stations);
     return new MapPicture(figure, surface, scale, onPick);
   }
@@ -96,16 +97,16 @@ export class MapPicture {
     this.image.data = { ...this.image.data, image: [image(values, rows, columns)] };
     this.veil.data = { ...this.veil.data, image: [image(veil, rows, columns)] };
     // After the first values, which it must not delay.
-    if (!this.hasGround) layGround(this.figure, this.surface.dims[1] === "lon");
-    this.hasGround = true;
+    if (!this.figure.hasGround) layGround(this.figure, this.surface.dims[1] === "lon");
+    this.figure.hasGround = true;
   }
 
   /** Hatch the cells of which `isUncertain` holds 1; null hatches none. */
   hatch(isUncertain, [rows, columns]) {
     const isHatched = Boolean(isUncertain?.includes(1));
     // A map that sharpens is not drawn once more for nothing.
-    if (!isHatched && !this.isHatched) return;
-    this.isHatched = isHatched;
+    if (!isHatched && !this.figure.isHatched) return;
+    this.figure.isHatched = isHatched;
     const across = Math.max(1, Math.round(HATCHED / Math.max(rows, columns)));
     if (!isHatched) {
       this.hatching.data = { ...this.hatching.data, image: [image(Float64Array.of(NaN), 1, 1)] };
