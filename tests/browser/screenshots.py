@@ -65,6 +65,11 @@ def take(page: Page, address: str, target: Path) -> None:
     """Write the picture of a page that has settled."""
     page.goto(address)
     page.wait_for_selector("body[data-ready=yes]", timeout=LONGEST_MS)
+    # Explore asks a question of its own: its picture is taken once all cells are computed.
+    page.wait_for_function(
+        "() => !document.querySelector('#bar')?.checkVisibility() || document.querySelector('#bar').value === 1",
+        timeout=LONGEST_MS,
+    )
     page.wait_for_timeout(QUIET_MS)
     page.screenshot(path=target)
     print(f"{target}: {target.stat().st_size:,} bytes")
