@@ -42,7 +42,7 @@ def test_points_with_pairs_and_both_models_by_mouse(opened: Page, archive: hg.Op
     expect(caption).to_contain_text(f"range {expected.variogram.effective_range_m:,.0f} m; it explains")
     expect(opened.locator("figure.pane").first.locator(".legend")).to_contain_text("exponential of the query")
     opened.get_by_text("As a table").first.click()
-    expect(opened.locator("figure.pane").first.locator("table tbody tr")).to_have_count(len(expected.bins.pairs))
+    expect(opened.locator("#about-first table tbody tr")).to_have_count(len(expected.bins.pairs))
     with opened.expect_download() as downloading:
         opened.get_by_role("button", name="Save shown values").first.click()
     downloading.value.save_as(tmp_path / "variogram.csv")
