@@ -66,11 +66,12 @@ export class Share {
     this.place();
   }
 
-  /** Put what came of it below the buttons, inside the window. */
+  /** Put what came of it below the buttons, or above them where there is no room, inside the window. */
   place() {
     const [at, { offsetWidth: wide, offsetHeight: high }] = [this.element.getBoundingClientRect(), this.result];
     this.result.style.left = `${Math.max(MARGIN_PX, Math.min(at.right - wide, window.innerWidth - wide - MARGIN_PX))}px`;
-    this.result.style.top = `${Math.max(MARGIN_PX, Math.min(at.bottom, window.innerHeight - high - MARGIN_PX))}px`;
+    const top = at.bottom + high + MARGIN_PX <= window.innerHeight ? at.bottom : at.top - high;
+    this.result.style.top = `${Math.max(MARGIN_PX, top)}px`;
   }
 
   async pin() {
