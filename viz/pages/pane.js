@@ -79,6 +79,8 @@ export class Pane {
    */
   async show(shown) {
     const { view, quantity, title, units, scale } = shown;
+    // The legend first: it takes height from the picture's place, and a picture of another size would be drawn again.
+    this.key.replaceChildren(...[view === "lines" ? legend(shown.lines) : view === "variogram" ? legend(models(shown.variogram)) : null].filter(Boolean));
     const { size } = this;
     const identity = this.identity(shown);
     const words = { variable: quantity, units, title, scale };
@@ -106,7 +108,6 @@ export class Pane {
     this.place.classList.remove("aged");
     this.drawnSize = size;
     this.figure.head(visible(shown.heading), shown.surface.source, visible(shown.headingBeside ?? ""));
-    this.key.replaceChildren(...[view === "lines" ? legend(shown.lines) : view === "variogram" ? legend(models(shown.variogram)) : null].filter(Boolean));
     this.caption.textContent = visible(shown.words);
     this.saves.hidden = this.details.hidden = false;
     if (this.details.open) this.fillTable();
