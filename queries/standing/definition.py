@@ -25,7 +25,7 @@ Channel = Literal["events", "archive", "email", "webhook"]
 CHANNELS: Final = ("events", "archive", "email", "webhook")
 
 # The web API uses these paths for its own pages.
-RESERVED: Final = ("alerts", "statistics")
+RESERVED: Final = ("alerts", "preview", "statistics")
 """Names that no standing query may have."""
 LONGEST_NS: Final = 36_525 * DAY_NS
 """Longest validity and window: a hundred years [ns]."""
