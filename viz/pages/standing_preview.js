@@ -39,7 +39,7 @@ export class StandingPreview {
     this.frame = frame;
     this.turn = 0;
     this.words = h("p", { id: "preview-words", role: "status" });
-    this.place = h("div", { id: "preview-picture", class: "picture", role: "img", "aria-labelledby": "preview-title preview-words" });
+    this.place = h("div", { id: "preview-picture", class: "picture", role: "img", "aria-labelledby": "preview-title", "aria-describedby": "preview-words" });
     this.note = h("p", { class: "quiet" });
     this.list = h("div");
     this.table = h("details", { class: "as-table", hidden: true }, h("summary", {}, T.pane.table), this.list);
