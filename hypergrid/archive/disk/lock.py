@@ -65,20 +65,10 @@ def try_lock(path: Path, holder: str) -> Iterator[None]:
     HyperGridError
         This system has no `flock`.
     """
-    if sys.platform == "win32":
-        raise HyperGridError(f"holding {path} needs flock, which this system lacks; use Linux or macOS")
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder_text = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
-            raise ArchiveConflict(holder_text or "another process") from error
+    with _hold(path, otherwise="another process") as descriptor:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, holder.encode(), 0)
         yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -94,6 +84,21 @@ def lock_for_child(path: Path) -> Iterator[int]:
     HyperGridError
         This system has no `flock`.
     """
+    with _hold(path, otherwise=f"another process holds {path}") as descriptor:
+        yield descriptor
+
+
+@contextmanager
+def _hold(path: Path, *, otherwise: str) -> Iterator[int]:
+    """Hold the lock of a file (created if missing), and yield its descriptor.
+
+    Raises
+    ------
+    ArchiveConflict
+        The lock is held; the message is what its holder wrote into the file, or `otherwise`.
+    HyperGridError
+        This system has no `flock`.
+    """
     if sys.platform == "win32":
         raise HyperGridError(f"holding {path} needs flock, which this system lacks; use Linux or macOS")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -101,7 +106,8 @@ def lock_for_child(path: Path) -> Iterator[int]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ArchiveConflict(f"another process holds {path}") from error
+            holder_text = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
+            raise ArchiveConflict(holder_text or otherwise) from error
         yield descriptor
     finally:
         os.close(descriptor)
