@@ -185,6 +185,7 @@ def hide_paths(value: Any, folders: Sequence[Path], *, is_reason: bool = False) 
 def limit_resources(limits: JobLimits, task: Task, folders: Sequence[Path]) -> Iterator[None]:
     """Raise `ImportStopped` in the main thread once the process exceeds its time, or the folders their size."""
     reasons: list[str] = []
+    before_bytes = sum(map(size_below, folders))
     has_ended = threading.Event()
 
     def raise_stopped(_signal: int, _frame: FrameType | None) -> NoReturn:
@@ -192,9 +193,8 @@ def limit_resources(limits: JobLimits, task: Task, folders: Sequence[Path]) -> I
 
     def watch() -> None:
         ends_s = time.monotonic() + limits.seconds
-        before = sum(map(size_below, folders))
         while not has_ended.wait(WATCHED_S if not reasons else REPEATED_S):
-            reason = _time_reason(limits, task) if time.monotonic() > ends_s else _disk_reason(limits, before, folders)
+            reason = _time_reason(limits, task) if time.monotonic() > ends_s else _disk_reason(limits, before_bytes, folders)
             if reason:
                 reasons.append(reason)
                 # Again if a library swallowed it.

@@ -19,7 +19,7 @@ from hypergrid.core.times import Window, format_instant, format_timestamp
 from hypergrid.query import OpenArchive
 from queries.jobs.records import NotReady
 from queries.standing import incremental_tasks
-from queries.standing.definition import Definition, definition_from_json, name_document
+from queries.standing.definition import UNTITLED, Definition, definition_from_json, name_document
 from queries.standing.notifications import NotificationWorkers, make_senders, webhook_secret
 from queries.standing.planning import refuse_large
 from queries.standing.preview import AlertPreview, preview_alerts
@@ -198,7 +198,7 @@ class StandingQueries:
 
         Parameters and errors as for `preview_alerts`; the name of the document may be absent.
         """
-        named = {"name": "preview", **name_document(document, ())}
+        named = {"name": UNTITLED, **name_document(document, ())}
         return preview_alerts(definition_from_json(named, self._settings), self._archive.latest(), window)
 
     def remark(self, number: int, happening: Remark, *, author: str, comment: str = "") -> dict[str, Any]:

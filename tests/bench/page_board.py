@@ -14,7 +14,7 @@ MOST_BEHIND_S: Final = 2.0
 NAME: Final = "wall"
 _STATISTICS: Final = "[...document.querySelectorAll('.panel')].map((one) => one.view.statistics())"
 _FORGET: Final = (
-    "for (const one of document.querySelectorAll('.panel')) Object.assign(one.view, { late: 0, most_behind_ms: 0 })"
+    "document.querySelectorAll('.panel').forEach((one) => void Object.assign(one.view, { late: 0, most_behind_ms: 0 }))"
 )
 _FAILING: Final = "[...document.querySelectorAll('.panel-state.bad:not([hidden])')].map((one) => one.textContent)"
 

@@ -56,22 +56,32 @@ export class Share {
     this.text.textContent = text;
     this.open(text);
     await copy(text, this.result);
-    this.place();
   }
 
   /** Open what came of it: words, and below them a text where there is one. */
   open(text) {
     this.text.hidden = !text;
-    if (!this.result.matches(":popover-open")) this.result.showPopover();
+    const isOpen = this.result.matches(":popover-open");
+    if (!isOpen) this.result.showPopover();
     this.place();
+    if (!isOpen) this.follow();
   }
 
-  /** Put what came of it below the buttons, or above them where there is no room, inside the window. */
+  /** Keep what came of it beside the buttons, which move as the page below it is drawn, until it is closed. */
+  follow() {
+    requestAnimationFrame(() => {
+      if (!this.result.matches(":popover-open")) return;
+      this.place();
+      this.follow();
+    });
+  }
+
+  /** Put what came of it below the buttons, or above them where there is room only there, inside the window. */
   place() {
     const [at, { offsetWidth: wide, offsetHeight: high }] = [this.element.getBoundingClientRect(), this.result];
     this.result.style.left = `${Math.max(MARGIN_PX, Math.min(at.right - wide, window.innerWidth - wide - MARGIN_PX))}px`;
-    const top = at.bottom + high + MARGIN_PX <= window.innerHeight ? at.bottom : at.top - high;
-    this.result.style.top = `${Math.max(MARGIN_PX, top)}px`;
+    const isAbove = at.bottom + high + MARGIN_PX > window.innerHeight && at.top - high >= MARGIN_PX;
+    this.result.style.top = `${isAbove ? at.top - high : at.bottom}px`;
   }
 
   async pin() {

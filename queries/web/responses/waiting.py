@@ -114,11 +114,11 @@ async def wait_for_response(
 
 
 async def compute_dataset(
-    runner: Runner, document: Mapping[str, Any], request: Request | None, *, seconds: float = LONGEST_S
+    runner: Runner, document: Mapping[str, Any], request: Request | None, *, seconds: float | None = None
 ) -> xr.Dataset:
     """Compute a query within one request, or (None) apart from any, without keeping the job; disconnecting cancels it.
 
-    `seconds` is the timeout [s].
+    `seconds` is the timeout [s]; None: `LONGEST_S`.
 
     Raises
     ------
@@ -127,6 +127,7 @@ async def compute_dataset(
     TookTooLong
         The timeout expired.
     """
+    seconds = LONGEST_S if seconds is None else seconds
     job = await run_in_threadpool(partial(runner.submit, document, passing=True))
     try:
         job = await wait_for_end(runner, job.id, request, seconds=seconds)
