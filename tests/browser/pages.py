@@ -175,7 +175,10 @@ def axe() -> str | None:
 def serious(page: Page, source: str) -> list[tuple[str, str, list[Any]]]:
     """Return what axe-core finds that is more than minor."""
     page.evaluate(source)
-    found = page.evaluate("() => axe.run()")
+    # Colours of buttons change over some hundredths of a second, as after a change of theme.
+    found = page.evaluate(
+        "() => Promise.allSettled(document.getAnimations().map((one) => one.finished)).then(() => axe.run())"
+    )
     return [
         (one["id"], one["help"], [node["target"] for node in one["nodes"]][:4])
         for one in found["violations"]

@@ -12,6 +12,7 @@ const escaped = (code) => (code < 256 ? `\\x${code.toString(16).padStart(2, "0")
 export const visible = (text) => text.replace(UNSEEN, (found) => escaped(found.charCodeAt(0)));
 
 const SPOKEN = ["aria-label", "title"];
+const YEAR_S = 365.2425 * 86400;
 
 /** Make an element; what it says is made visible. `on` holds listeners, `data` the dataset; true and false set and leave out an attribute. */
 export function h(tag, given = {}, ...children) {
@@ -65,8 +66,9 @@ export function bytes(count) {
 /** A length of time in words, as 4 min or 3 h. */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return T.missing;
-  const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
-  const [size, unit] = units.find(([one]) => Math.abs(seconds) >= one) ?? [1, "s"];
+  // Days are easy to imagine up to some hundreds.
+  const units = [[YEAR_S, "years", 2 * YEAR_S], [86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const [size, unit] = units.find(([one, , least = one]) => Math.abs(seconds) >= least) ?? [1, "s"];
   return `${number(seconds / size, seconds / size < 10 ? 1 : 0)} ${unit}`;
 }
 

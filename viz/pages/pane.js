@@ -87,8 +87,11 @@ export class Pane {
     const before = this.drawn === identity ? this.shown : null;
     this.shown = shown;
     if (view === "map") {
-      this.map = await this.openMap(shown);
-      this.figure = this.map.figure;
+      const map = await this.openMap(shown);
+      // Meanwhile it was cleared, or something else is to be shown.
+      if (this.shown !== shown) return;
+      this.map = map;
+      this.figure = map.figure;
       if (shown.range) this.map.range = shown.range;
       this.map.draw(shown.frame, shown.estimated);
       this.map.hatch(shown.uncertain ?? null, shown.frame.shape);
@@ -97,12 +100,15 @@ export class Pane {
       this.map = this.opening = null;
       // Figures whose data are the same stay as they are.
       const same = before && ["lines", "values", "times", "variogram"].every((name) => before[name] === shown[name]) && String(before.range) === String(shown.range);
+      let { figure } = this;
       if (same) this.drawn = identity;
-      else if (view === "lines") this.figure = await drawLines(this.place, shown.lines, { ...words, points: shown.points, choosing: this.choosing });
-      else if (view === "variogram") this.figure = await drawVariogram(this.place, shown.variogram, words);
-      else if (view === "heat") this.figure = await drawDayByHour(this.place, shown.times, shown.values, { ...words, range: shown.range });
+      else if (view === "lines") figure = await drawLines(this.place, shown.lines, { ...words, points: shown.points, choosing: this.choosing });
+      else if (view === "variogram") figure = await drawVariogram(this.place, shown.variogram, words);
+      else if (view === "heat") figure = await drawDayByHour(this.place, shown.times, shown.values, { ...words, range: shown.range });
       else if (before) fillHistogram(this.figure, shown.values);
-      else if (view === "histogram") this.figure = await drawHistogram(this.place, shown.values, words);
+      else if (view === "histogram") figure = await drawHistogram(this.place, shown.values, words);
+      if (this.shown !== shown) return;
+      this.figure = figure;
     }
     this.drawn = identity;
     this.place.classList.remove("aged");
