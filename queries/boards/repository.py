@@ -5,7 +5,6 @@ Rows that do not match their checksum are not read: a damaged board or link coun
 
 import json
 import secrets
-import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -13,18 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from hypergrid.archive.disk.row_checksums import (
-    CHECKED_VERSION,
-    DamagedState,
-    Malformed,
-    Schema,
-    create_whole,
-    find_damaged_rows,
-    list_tables,
-    open_checked,
-    open_for_reading,
-    require_content,
-)
+from hypergrid.archive.disk.row_checksums import DamagedState, Schema, open_for_reading
+from hypergrid.archive.disk.state_file import StateFile, StateKind
 from hypergrid.core.errors import InvalidQuery, NotFound, StoreUnavailable
 from hypergrid.core.times import format_timestamp
 from queries.boards.definition import Board, Link, panel_from_json
@@ -37,7 +26,6 @@ _LETTERS: Final = "abcdefghijkmnpqrstuvwxyz23456789"
 """Letters of a link's name; without those that are taken for one another."""
 _NAME_LENGTH: Final = 8
 """Letters of a link's name: 40 random bits, so that names are not guessed while links are few."""
-_BUSY_S: Final = 10.0
 _SCHEMA: Final = Schema(
     (
         """
@@ -71,13 +59,8 @@ class BoardConflict(InvalidQuery):
     """The name is taken, or the board was changed since it was read."""
 
 
-class BoardStore:
-    """Boards and links in a file; thread-safe, and several processes may share the file.
-
-    Parameters
-    ----------
-    path
-        The file; created if missing.
+class BoardStore(StateFile):
+    """Boards and links in a state file.
 
     Raises
     ------
@@ -85,27 +68,10 @@ class BoardStore:
         The file is not one of boards; it cannot be used now. All methods may raise these.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock = threading.Lock()
-        with self._translate_errors():
-            create_whole(path, _SCHEMA)
-            require_content(path)
-            # Autocommit mode: transactions are explicit.
-            self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-            try:
-                version = open_checked(self._db, _SCHEMA)
-                # An acknowledged change must survive a power cut, not only a kill.
-                self._db.execute("PRAGMA synchronous = FULL")
-                if version > CHECKED_VERSION:
-                    raise Malformed(f"it has version {version}, and this program reads {CHECKED_VERSION}")
-            except BaseException:
-                self._db.close()
-                raise
-
-    def close(self) -> None:
-        with self._lock:
-            self._db.close()
+    kind = StateKind(
+        _SCHEMA, "a file of boards and links", "all boards and short links are lost", BoardsDamaged, BoardsUnavailable,
+        busy_s=10.0,
+    )  # fmt: skip
 
     def boards(self) -> list[Board]:
         """List the boards by title."""
@@ -242,12 +208,6 @@ class BoardStore:
         """
         self._remove("link", name)
 
-    def list_damaged(self) -> list[str]:
-        with self._lock_for_reading():
-            return [
-                f"row {row} of {table}" for table in list_tables(self._db) for row in find_damaged_rows(self._db, table)
-            ]
-
     def _remove(self, kind: str, name: str) -> None:
         with self._transaction():
             if self._db.execute(f"DELETE FROM {kind}s WHERE name = ?", (name,)).rowcount == 0:
@@ -265,41 +225,6 @@ class BoardStore:
             return NotFound(f"there is no short link {name[:80]!r}")
         names = [row[0] for row in self._db.execute("SELECT name FROM valid_boards")]
         return NotFound.among(kind=kind, given=name[:80], existing=names)
-
-    @contextmanager
-    def _lock_for_reading(self) -> Iterator[None]:
-        with self._lock, self._translate_errors():
-            yield
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._lock_for_reading():
-            # IMMEDIATE takes the write lock first: a deferred transaction could fail when it upgrades.
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            finally:
-                # Also if COMMIT itself failed, for example on a full disk.
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        """Translate SQLite errors into `BoardsDamaged` and `BoardsUnavailable`."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            # The lower byte is the primary result code.
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if isinstance(error, Malformed) or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-                raise BoardsDamaged(
-                    f"{self.path} cannot be read as a file of boards and links: {error}; restore it from a copy, or "
-                    "move it away: then all boards and short links are lost"
-                ) from error
-            raise BoardsUnavailable(
-                f"{self.path} cannot be used now: {error}; see to its disk and what else has it open, and try again"
-            ) from error
 
 
 class BoardReader(BoardStore):

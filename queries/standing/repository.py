@@ -8,27 +8,13 @@ message not sent.
 """
 
 import json
-import logging
-import os
-import sqlite3
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from hypergrid.archive.disk.row_checksums import (
-    CHECKED_VERSION,
-    DamagedState,
-    Malformed,
-    Schema,
-    create_whole,
-    find_damaged_rows,
-    list_tables,
-    open_checked,
-    require_content,
-)
+from hypergrid.archive.disk.row_checksums import DamagedState, Schema
+from hypergrid.archive.disk.state_file import StateFile, StateKind
 from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound, StoreUnavailable
 from queries.standing.conditions import Episode, Happening
 from queries.standing.definition import Conflict, Definition, DeliveryTarget, definition_from_json
@@ -36,8 +22,6 @@ from queries.standing.definition import Conflict, Definition, DeliveryTarget, de
 FOLDER: Final = "standing"
 """Folder of an archive that holds the catalogue and the results."""
 FILE: Final = "standing.sqlite"
-_BUSY_S: Final = 30.0
-_LOG: Final = logging.getLogger(__name__)
 
 _SCHEMA: Final = Schema(
     (
@@ -177,13 +161,8 @@ class EvaluationResult:
     """Creation time of the evaluated query [ns since 1970 UTC]; None: the one that has the name now."""
 
 
-class StandingStore:
-    """SQLite catalogue; thread-safe, and several processes may share the file.
-
-    Parameters
-    ----------
-    path
-        The file; created if missing.
+class StandingStore(StateFile):
+    """Catalogue of standing queries in a state file.
 
     Raises
     ------
@@ -193,47 +172,26 @@ class StandingStore:
         It cannot be used now; all methods may raise this.
     """
 
+    kind = StateKind(
+        _SCHEMA, "a catalogue of standing queries",
+        "all standing queries, their alerts, and what was not sent yet are lost", CatalogueDamaged,
+        CatalogueUnavailable, busy_s=30.0,
+    )  # fmt: skip
+
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock = threading.RLock()
+        super().__init__(path)
         self._changes = 0
         # Creation times of removed queries, for names that are reused.
         self._removed: dict[str, int] = {}
         # Remarks by the alert that they are about, as far as they have been read; none is ever changed.
         self._remarks: dict[int, list[Alert]] = {}
         self._remarks_read = 0
-        self._file: os.stat_result | None = None
-        self._is_gone = False
-        with self._translate_errors():
-            with suppress(OSError):
-                create_whole(path, _SCHEMA)
-            require_content(path)
-            # Autocommit mode: transactions are explicit.
-            self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-        try:
-            with self._translate_errors():
-                version = open_checked(self._db, _SCHEMA)
-                # An acknowledged change must survive a power cut, not only a kill.
-                self._db.execute("PRAGMA synchronous = FULL")
-            if version > CHECKED_VERSION:
-                raise CatalogueDamaged(
-                    f"{path} is a catalogue of version {version}; this program reads {CHECKED_VERSION}; use a newer "
-                    "program"
-                )
-        except BaseException:
-            self._db.close()
-            raise
-        self._file = path.stat()
-
-    def close(self) -> None:
-        with self._lock:
-            self._db.close()
 
     @property
     def version(self) -> tuple[int, int]:
         """Changes when a query is added, replaced, removed, paused, resumed or muted, by any process."""
         with self._lock_for_reading():
-            self._check_file()
+            self._require_same_file()
             # data_version changes only with writes of other connections, so own changes of queries are counted besides.
             return self._changes, self._db.execute("PRAGMA data_version").fetchone()[0]
 
@@ -529,12 +487,6 @@ class StandingStore:
             self._changes += 1
         return paused, refused
 
-    def list_damaged(self) -> list[str]:
-        with self._lock_for_reading():
-            return [
-                f"row {row} of {table}" for table in list_tables(self._db) for row in find_damaged_rows(self._db, table)
-            ]
-
     def _change(self, column: Literal["paused", "muted_until_ns"], value: int | None, name: str) -> None:
         with self._transaction():
             if self._db.execute(f"UPDATE queries SET {column} = ? WHERE name = ?", (value, name)).rowcount == 0:
@@ -549,67 +501,6 @@ class StandingStore:
             )
         existing = [row[0] for row in self._db.execute("SELECT name FROM valid_queries")]
         return NotFound.among(kind="standing query", given=name, existing=existing)
-
-    @contextmanager
-    def _lock_for_reading(self) -> Iterator[None]:
-        with self._lock, self._translate_errors():
-            yield
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._lock_for_reading():
-            self._check_file()
-            # IMMEDIATE takes the write lock first: a deferred transaction could fail when it upgrades.
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            finally:
-                # Also if COMMIT itself failed, for example on a full disk.
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-
-    def _check_file(self) -> None:
-        """Raise if the open file was removed or replaced."""
-        # SQLite would go on writing into the unlinked file, where no process would ever read it.
-        if self._file is None:
-            return
-        try:
-            if os.path.samestat(self._file, self.path.stat()):
-                return
-        except FileNotFoundError:
-            pass
-        message = (
-            f"{self.path} was removed or replaced while it was open, perhaps with its archive: its standing queries "
-            "are evaluated no more, and nothing is kept; start this program again"
-        )
-        # Log once, not at every poll.
-        if not self._is_gone:
-            self._is_gone = True
-            _LOG.error(message)
-        raise CatalogueUnavailable(message)
-
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        """Translate SQLite errors into `CatalogueDamaged` and `CatalogueUnavailable`."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            # The lower byte is the primary result code.
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if isinstance(error, Malformed) or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-                raise CatalogueDamaged(
-                    f"{self.path} cannot be read as a catalogue of standing queries: {error}; restore it from a copy, "
-                    "or move it away: then all standing queries, their alerts, and what was not sent yet are lost"
-                ) from error
-            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise CatalogueUnavailable(
-                    f"{self.path} has been held by another program for {_BUSY_S:g} s; nothing is wrong with it: end "
-                    "what holds it, and try again"
-                ) from error
-            raise CatalogueUnavailable(
-                f"{self.path} cannot be used now: {error}; see to its disk and its permissions, and try again"
-            ) from error
 
 
 _ENTRIES: Final = "SELECT document, created_ns, paused, muted_until_ns, progress FROM valid_queries"

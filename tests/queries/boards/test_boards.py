@@ -16,7 +16,7 @@ from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.core.times import parse_instant
 from queries.boards import repository
 from queries.boards.definition import MAX_PANELS, address_from_json, board_from_json
-from queries.boards.repository import BoardConflict, BoardStore
+from queries.boards.repository import BoardConflict, BoardStore, BoardsUnavailable
 
 NOW_NS = parse_instant("2024-01-01")
 QUERY = {"variable": "rain", "steps": [{"op": "aggregate", "function": "sum", "time": "1h"}]}
@@ -188,3 +188,21 @@ def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
         assert store.list_damaged() == []
     finally:
         store.close()
+
+
+def test_a_change_to_a_file_that_was_removed_is_refused(store: BoardStore) -> None:
+    board = board_from_json({"title": "Rain"})
+    store.path.rename(store.path.with_name("moved.sqlite"))
+    with pytest.raises(BoardsUnavailable, match="was removed or replaced while it was open"):
+        store.add_board(board, now_ns=NOW_NS)
+    assert store.boards() == []
+
+
+def test_boards_that_another_program_holds_are_not_called_damaged(
+    store: BoardStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoardStore, "kind", replace(BoardStore.kind, busy_s=0.1))
+    opened = BoardStore(store.path)
+    with store._transaction(), pytest.raises(BoardsUnavailable, match=r"held by another program for 0\.1 s"):
+        opened.add_board(board_from_json({"title": "Rain"}), now_ns=NOW_NS)
+    opened.close()

@@ -6,6 +6,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import pytest
 
 import hypergrid as hg
 from hypergrid.core.times import SECOND_NS, format_instant, parse_instant
-from queries.standing import repository
 from queries.standing.commands import standing_app
+from queries.standing.repository import StandingStore
 from queries.standing.service import StandingQueries
 from tests.hypergrid.cli.test_archive_commands import run
 from tests.queries.standing.hook import Hook
@@ -246,7 +247,7 @@ def test_a_document_that_does_not_fit_is_wrong_use(
 
 def test_a_catalogue_that_cannot_be_used_is_a_failure(hot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = hot / "standing" / "standing.sqlite"
-    monkeypatch.setattr(repository, "_BUSY_S", 0.2)
+    monkeypatch.setattr(StandingStore, "kind", replace(StandingStore.kind, busy_s=0.2))
     holding = sqlite3.connect(path, isolation_level=None)
     holding.execute("BEGIN IMMEDIATE")
     status, _, said = run("standing", "pause", hot, "hot")

@@ -6,13 +6,13 @@ import sqlite3
 import stat
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import hypergrid as hg
 from hypergrid.core.errors import ArchiveConflict, InvalidQuery, NotFound
-from queries.standing import repository
 from queries.standing.repository import CatalogueUnavailable, StandingStore
 from queries.standing.service import StandingQueries
 from tests.queries.standing.live import STATIONS, VARIABLES, Live
@@ -89,7 +89,7 @@ def test_a_catalogue_that_another_holds_is_not_called_damaged(
     path = standing.store.path
     standing.add({"name": "hot", "query": AIR, "condition": HOT})
     standing.stop()
-    monkeypatch.setattr(repository, "_BUSY_S", 0.2)
+    monkeypatch.setattr(StandingStore, "kind", replace(StandingStore.kind, busy_s=0.2))
     holding = sqlite3.connect(path, isolation_level=None)
     holding.execute("BEGIN EXCLUSIVE")
     with pytest.raises(CatalogueUnavailable, match=r"sqlite has been held by another program for 0\.2 s.*try again"):

@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,6 @@ import hypergrid as hg
 from hypergrid.core.errors import DamagedArchive, HyperGridError
 from hypergrid.core.settings import Settings
 from queries.jobs.job_history import Journal
-from queries.standing import repository as standing_store
 from queries.standing.repository import CatalogueDamaged, StandingStore
 from queries.web.auth.keys import KeysDamaged, KeyStore
 from queries.web.middleware.request_limits import stderr_handler
@@ -242,7 +242,7 @@ def test_data_are_read_while_another_process_holds_the_locks(
 def test_data_are_read_while_another_process_holds_state(
     serve: Callable[[], Any], file: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing_store, "_BUSY_S", 0.2)
+    monkeypatch.setattr(StandingStore, "kind", replace(StandingStore.kind, busy_s=0.2))
     with serve() as served, closing(sqlite3.connect(served.path / file)) as db:
         db.execute("BEGIN EXCLUSIVE")
         # A query that waited until its note can be made, as long as SQLite waits by default, would not be answered.
