@@ -7,7 +7,7 @@ import { asCurl, asPython, written } from "./code.js";
 import { button, bytes, choice, copy, field, h, number, part, visible } from "./dom.js";
 import { Region, setRegion } from "./region.js";
 import { See } from "./see.js";
-import { sentence } from "./sentence.js";
+import { describeComputation } from "./sentence.js";
 import { Share } from "./share.js";
 import { T } from "./text.js";
 import { longName } from "./variables.js";
@@ -196,7 +196,7 @@ class Explore {
   say(document) {
     if (!this.sentence) return;
     const { stations, variables } = this.frame.known;
-    this.sentence.textContent = this.sentence.title = visible(sentence(document, stations.features.length));
+    this.sentence.textContent = this.sentence.title = visible(describeComputation(document, stations.features.length));
     this.opener.textContent = visible(`☰ ${longName(variables, document.variable ?? "")}`);
   }
 

@@ -7,7 +7,7 @@ import { loose } from "./forms.js";
 import { around } from "./pictures.js";
 import { ConditionFields } from "./standing_condition.js";
 import { StandingPreview } from "./standing_preview.js";
-import { makeQuery, measureLength, sentence, SHORTEST, withoutTime } from "./standing_query.js";
+import { describeInput, makeQuery, measureLength, SHORTEST, withoutTime } from "./standing_query.js";
 import { T } from "./text.js";
 import { longName, variableChoices } from "./variables.js";
 
@@ -141,7 +141,7 @@ export class StandingForm {
   }
 
   say(query) {
-    this.words.textContent = sentence(query, this.frame.known.variables);
+    this.words.textContent = describeInput(query, this.frame.known.variables);
     if ([...this.variable.options].some((option) => option.value === query.variable)) this.variable.value = query.variable;
   }
 

@@ -53,7 +53,7 @@ export function withoutTime({ snapshot, as_of, ...query }) {
 }
 
 /** What a standing query looks at, in a sentence. */
-export function sentence(query, known) {
+export function describeInput(query, known) {
   const { says } = T.standing;
   const steps = (query.steps ?? []).map((step) => {
     if (step.op === "aggregate") return says.aggregate(step.function, typeof step.time === "string" ? step.time : "");
