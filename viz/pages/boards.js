@@ -2,11 +2,12 @@
 
 import * as api from "./api.js";
 import { dragPanels, fillWindow } from "./arranging.js";
+import { askForText, askToRemove } from "./dialog.js";
 import { button, choice, duration, empty, field, h, instant, visible } from "./dom.js";
 import { Follower, Poll } from "./follow.js";
 import { PanelView } from "./panel.js";
 import { panelOf } from "./panels.js";
-import { askForText, Share } from "./share.js";
+import { Share } from "./share.js";
 import { T } from "./text.js";
 
 /** Panels that ask at a time: a browser has six connections to a server, and events hold one each. */
@@ -326,7 +327,7 @@ class Boards {
   }
 
   async removeBoard() {
-    if (!window.confirm(T.boards.sure(this.board.title))) return;
+    if (!(await askToRemove(T.boards.sure(this.board.title)))) return;
     await api.removeBoard(this.board.name);
     this.arrange(false);
     this.board = null;

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { Alerts, titleOf } from "./alerts.js";
+import { askToRemove } from "./dialog.js";
 import { button, duration, empty, h, instant, number, table } from "./dom.js";
 import { Poll } from "./follow.js";
 import { StandingForm } from "./standing_form.js";
@@ -134,7 +135,7 @@ class Standing {
   }
 
   async remove(name) {
-    if (window.confirm(T.standing.sure(name))) await api.removeStanding(name);
+    if (await askToRemove(T.standing.sure(name))) await api.removeStanding(name);
   }
 
   drawFreshness({ freshness }) {
