@@ -176,8 +176,8 @@ def test_pinned_panels_are_arranged_by_mouse_and_keyboard(opened: Page, boards: 
     assert f'<iframe src="{link.replace("/l/", "/embed/")}" title="Upper valley"' in embedded
     opened.goto(link)
     expect(opened.locator("#board-title")).to_have_text("Upper valley")
-    opened.on("dialog", lambda asked: asked.accept())
     opened.get_by_role("button", name="Remove board").click()
+    opened.get_by_role("dialog").get_by_role("button", name="Remove").click()
     expect(opened.locator("#board-grid .empty")).to_contain_text("There is no board yet")
     assert boards.boards() == []
 

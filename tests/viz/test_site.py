@@ -99,7 +99,7 @@ def test_english_stands_in_the_files_of_texts() -> None:
 
 def test_files_of_the_page_are_short() -> None:
     for file in PAGES.iterdir():
-        assert len(file.read_text("utf-8").splitlines()) <= 800, file.name
+        assert len(file.read_text("utf-8").splitlines()) <= 400, file.name
 
 
 def test_variogram_models_of_the_forms_are_those_of_the_engine() -> None:

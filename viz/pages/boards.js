@@ -2,11 +2,12 @@
 
 import * as api from "./api.js";
 import { dragPanels, fillWindow } from "./arranging.js";
+import { askForText, askToRemove } from "./dialog.js";
 import { button, choice, duration, empty, field, h, instant, visible } from "./dom.js";
-import { Follower } from "./follow.js";
+import { Follower, Poll } from "./follow.js";
 import { PanelView } from "./panel.js";
 import { panelOf } from "./panels.js";
-import { askForText, Share } from "./share.js";
+import { Share } from "./share.js";
 import { T } from "./text.js";
 
 /** Panels that ask at a time: a browser has six connections to a server, and events hold one each. */
@@ -23,6 +24,7 @@ class Boards {
   constructor(root, frame) {
     Object.assign(this, { root, frame, board: null, views: [], running: 0, queue: [] });
     this.follower = new Follower({ news: (news, since) => this.onNews(news, since), trouble: (problem) => this.onTrouble(problem) });
+    this.poll = new Poll(() => this.lookAgain(), BOARD_MS);
     this.title = h("h2", { id: "board-title", tabindex: -1 });
     this.newest = h("p", { id: "board-newest", class: "quiet" });
     this.clock = h("p", { id: "board-clock" });
@@ -51,8 +53,7 @@ class Boards {
     this.follower.start();
     clearInterval(this.timer);
     this.timer = setInterval(() => this.tell(), TOLD_MS);
-    clearInterval(this.looking);
-    this.looking = setInterval(() => this.lookAgain().catch(() => {}), BOARD_MS);
+    this.poll.start().catch(() => {});
     const isSingle = params.has("page");
     this.boards = isSingle ? [] : await this.list();
     if (!this.boards) return;
@@ -213,7 +214,7 @@ class Boards {
 
   /** Show the board as it is, where somebody else changed it. */
   async lookAgain() {
-    if (document.hidden || !this.board?.name || this.isArranged) return;
+    if (!this.board?.name || this.isArranged) return;
     const board = await api.lookAtBoard(this.board.name);
     if (board.name === this.board?.name && board.version !== this.board.version && !this.isArranged) this.showBoard(board);
   }
@@ -326,7 +327,7 @@ class Boards {
   }
 
   async removeBoard() {
-    if (!window.confirm(T.boards.sure(this.board.title))) return;
+    if (!(await askToRemove(T.boards.sure(this.board.title)))) return;
     await api.removeBoard(this.board.name);
     this.arrange(false);
     this.board = null;
@@ -385,8 +386,8 @@ class Boards {
 
   hide() {
     this.follower.stop();
+    this.poll.stop();
     clearInterval(this.timer);
-    clearInterval(this.looking);
     this.setWall(false);
   }
 

@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { bytes, choice, duration, empty, field, h, instant, number, table } from "./dom.js";
 import { spread, stretch } from "./figures.js";
+import { Poll } from "./follow.js";
 import { drawGraph, drawTimeline } from "./graph.js";
 import { drawLines, legend } from "./pictures.js";
 import { Streams } from "./streams.js";
@@ -38,6 +39,7 @@ class Engine {
   constructor(root, frame) {
     this.frame = frame;
     this.history = [];
+    this.poll = new Poll(() => this.look(), AGAIN_MS);
     this.tiles = h("dl", { id: "tiles", class: "tiles" });
     this.graphs = Object.fromEntries(Object.keys(GRAPHS).map((name) => [name, h("div", { class: "picture small", role: "img", "aria-labelledby": `moving-${name}` })]));
     this.which = choice("plan-of", [], () => this.choosePlan(), "");
@@ -67,25 +69,14 @@ class Engine {
       this.wanted = params.get("plan");
       this.planPart.open = true;
     }
-    // Begun at once: the page may be left before there is an answer.
-    clearInterval(this.timer);
-    this.timer = setInterval(() => this.look().catch(() => {}), AGAIN_MS);
-    await this.look();
+    await this.poll.start();
   }
 
   hide() {
-    clearInterval(this.timer);
+    this.poll.stop();
   }
 
-  /** One look at a time: a slow answer must not be overtaken by the next. */
-  look() {
-    this.looking ??= this.lookOnce().finally(() => {
-      this.looking = null;
-    });
-    return this.looking;
-  }
-
-  async lookOnce() {
+  async look() {
     const optional = (what) => api.look(what).catch((problem) => (problem.status === 404 ? null : Promise.reject(problem)));
     const [engine, jobs, standing, entries, snapshots, server] = await Promise.all([api.look("engine"), this.frame.may("query") ? api.look(`queries?limit=${MOST_LISTED}`) : [], optional("standing/statistics"), optional("standing"), api.look(`snapshots?limit=${MOST_LISTED}`), api.alive(), this.streams.look()]);
     // How stations are is measured by what has come: it changes with the snapshots, and is long where they are many.

@@ -7,7 +7,7 @@ import { asCurl, asPython, written } from "./code.js";
 import { button, bytes, choice, copy, field, h, number, part, visible } from "./dom.js";
 import { Region, setRegion } from "./region.js";
 import { See } from "./see.js";
-import { sentence } from "./sentence.js";
+import { describeComputation } from "./sentence.js";
 import { Share } from "./share.js";
 import { T } from "./text.js";
 import { longName } from "./variables.js";
@@ -38,10 +38,10 @@ class Explore {
       onState: () => this.note(), onRunning: (running) => this.setRunning(running), onArea: (box) => box && this.takeRegion(box, undefined),
       isChosen: (document) => this.builder.hasChosenGrid(document),
     });
-    this.see = new See(known, this.builder, this.region, { attempt: (act) => frame.attempt(act), ask: () => this.askNow(), area: () => this.answer.area() });
+    this.see = new See(known, this.builder, this.region, { attempt: (act) => frame.attempt(act), ask: () => this.askNow(), area: () => this.answer.stage.area() });
     this.saved = choice("saved", [["", T.explore.own]], (name) => name && this.builder.set(copyOf(known.saved[name])), "");
     this.order = choice("order", ORDERS.map((order) => [order, T.explore.orders[order]]), () => this.note(), ORDERS[0]);
-    root.append(this.screen(), this.answer.about);
+    root.append(this.screen(), this.answer.about.element);
     this.builder.text.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
         event.preventDefault();
@@ -72,12 +72,12 @@ class Explore {
     this.sheet = h("div", { class: "sheet", id: "sheet" }, button(T.see.close, () => this.showSheet(false), { class: "close-sheet", id: "close-sheet" }), this.see.element, bar, this.panel);
     this.opener = button(T.see.controls, () => this.showSheet(true), { id: "open-sheet", "aria-controls": "sheet" });
     this.sheet.addEventListener("keydown", (event) => event.key === "Escape" && this.showSheet(false));
-    const toAbout = button(T.see.toAbout, () => answer.about.scrollIntoView(), { id: "to-about" });
+    const toAbout = button(T.see.toAbout, () => answer.about.element.scrollIntoView(), { id: "to-about" });
     mapControls.append(h("div", { id: "share" }, new Share(this.frame, { page: "explore" }).element), toAbout);
     return h("div", { class: "screen" }, this.sheet,
       h("div", { class: "act" }, this.opener, button(T.explore.run, () => this.run(), { id: "run", class: "primary" }), button(T.explore.stop, () => this.stop(), { id: "stop", hidden: true })),
       h("div", { class: "saying" }, this.how, this.sentence, answer.finerWords, answer.status),
-      answer.stage, mapControls);
+      answer.stage.element, mapControls);
   }
 
   /** How it is computed, folded away until somebody wants to know. */
@@ -188,7 +188,7 @@ class Explore {
     this.see?.show(document);
     this.say(document);
     this.offerRun(document);
-    this.answer?.expect(document);
+    this.answer?.stage.expect(document);
     this.note();
   }
 
@@ -196,7 +196,7 @@ class Explore {
   say(document) {
     if (!this.sentence) return;
     const { stations, variables } = this.frame.known;
-    this.sentence.textContent = this.sentence.title = visible(sentence(document, stations.features.length));
+    this.sentence.textContent = this.sentence.title = visible(describeComputation(document, stations.features.length));
     this.opener.textContent = visible(`☰ ${longName(variables, document.variable ?? "")}`);
   }
 
@@ -274,7 +274,7 @@ class Explore {
 
   async redraw() {
     if (this.region.figure && this.see.place.element.open) await this.region.open();
-    await this.answer.redraw();
+    await this.answer.stage.redraw();
   }
 
   hide() {

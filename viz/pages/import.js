@@ -1,6 +1,7 @@
 // Import: files are dropped, what is in them is shown and corrected, and they are ingested; then what could not be read.
 
 import * as api from "./api.js";
+import { askToRemove } from "./dialog.js";
 import { button, bytes, empty, h, instant, number, part, problemBox, table, visible } from "./dom.js";
 import { Description } from "./import_description.js";
 import { FeedForms } from "./import_feeds.js";
@@ -265,7 +266,8 @@ class Importing {
     const when = (one) => instant(one.created);
     const acts = (one) => h("div", { class: "buttons small" },
       button(T.importing.open, () => this.frame.attempt(() => this.load(one.id)), { "aria-label": T.importing.openOf(when(one)) }),
-      button(T.importing.remove, () => confirm(T.importing.sure) && this.frame.attempt(async () => {
+      button(T.importing.remove, () => this.frame.attempt(async () => {
+        if (!(await askToRemove(T.importing.sure))) return;
         await api.removeImport(one.id);
         await this.listPast();
       }), { "aria-label": T.importing.removeOf(when(one)) }));

@@ -1,6 +1,7 @@
 // Who asks: logging in with an access key, and out again.
 
 import * as api from "./api.js";
+import { ask } from "./dialog.js";
 import { button, field, h, part } from "./dom.js";
 import { T } from "./text.js";
 
@@ -29,32 +30,18 @@ function say({ logIn, logOut }) {
     : []));
 }
 
+let isAsking = false;
+
 /** Ask for a key until one opens something, or the form is closed; then call `done`. */
-export function askForKey(done) {
-  if (part("login")) return;
-  const problem = h("p", { id: "login-problem", class: "problem", role: "alert", hidden: true });
+export async function askForKey(done) {
+  if (isAsking) return;
+  isAsking = true;
   const key = h("input", { type: "password", autocomplete: "current-password", required: true });
-  const go = h("button", { class: "primary" }, T.login.logIn);
-  const form = h("form", { method: "dialog" }, h("h2", { id: "login-title" }, T.login.needed), h("p", {}, T.login.advice), field(T.login.key, key), problem,
-    h("div", { class: "buttons" }, go, button(T.login.notNow, () => dialog.close())));
-  const dialog = h("dialog", { id: "login", "aria-labelledby": "login-title", on: { close: () => dialog.remove() } }, form);
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    go.disabled = true;
-    try {
-      await api.logIn(key.value.trim());
-      dialog.close();
-      await done();
-    } catch (refused) {
-      problem.hidden = false;
-      problem.textContent = `${refused.title}: ${refused.message}`;
-      key.setAttribute("aria-invalid", "true");
-      key.setAttribute("aria-describedby", problem.id);
-      key.select();
-    } finally {
-      go.disabled = false;
-    }
-  });
-  document.body.append(dialog);
-  dialog.showModal();
+  const act = async () => {
+    await api.logIn(key.value.trim());
+    return true;
+  };
+  const isIn = await ask(T.login.needed, [h("p", {}, T.login.advice), field(T.login.key, key)], { submit: T.login.logIn, leave: T.login.notNow, act, wrong: key });
+  isAsking = false;
+  if (isIn) await done();
 }

@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { LongTable, button, choice, duration, empty, field, h, instant, number, part, visible } from "./dom.js";
 import { span, spread } from "./figures.js";
+import { Poll } from "./follow.js";
 import { layGround } from "./ground.js";
 import { placeLabels } from "./labels.js";
 import { around, openOverview, STATES } from "./pictures.js";
@@ -42,7 +43,7 @@ export function open(root, frame) {
 
 class Overview {
   constructor(root, frame) {
-    this.frame = frame;
+    Object.assign(this, { root, frame });
     const { variables, stations } = frame.known;
     this.features = new Map(stations.features.map((feature) => [feature.id, feature]));
     this.hasMap = around(stations) !== null;
@@ -70,16 +71,15 @@ class Overview {
     const wanted = params.get("variable");
     // The map is made while the archive is asked what to show on it.
     if (this.hasMap) this.openMap(this.scaleOf(wanted ?? this.name));
-    // Begun at once: the page may be left before there is anything to see.
-    clearInterval(this.timer);
-    this.timer = setInterval(() => this.text && this.look().catch(() => {}), AGAIN_MS);
     const { variables } = this.frame.known;
     const isKnown = variables.some(({ name }) => name === wanted);
-    await this.choose(isKnown ? wanted : this.name ?? (await this.suggested()));
+    const name = isKnown ? wanted : this.name ?? (await this.suggested());
+    // The page may have been left meanwhile.
+    if (!this.root.hidden) await this.choose(name);
   }
 
   hide() {
-    clearInterval(this.timer);
+    this.poll?.stop();
   }
 
   /** The variable that the archive itself suggests to look at first. */
@@ -114,24 +114,14 @@ class Overview {
     this.frame.note("overview", new URLSearchParams({ variable: name }));
     this.frame.units(T.frame.units(this.quantity, this.unit));
     this.text = "";
-    await this.look();
-  }
-
-  /** One look at a time, at one variable: a slow answer must not be overtaken by the next. */
-  look() {
-    const { name } = this;
-    if (this.looking?.name !== name) {
-      const looking = { name };
-      this.looking = looking;
-      looking.ended = this.lookOnce(name).finally(() => {
-        if (this.looking === looking) this.looking = null;
-      });
-    }
-    return this.looking.ended;
+    this.poll?.stop();
+    // A poll of its own: a slow answer of the variable before is not waited for.
+    this.poll = new Poll(() => this.look(name), AGAIN_MS);
+    await this.poll.start();
   }
 
   /** Ask for the newest values, and draw what is new; health comes after them. */
-  async lookOnce(name) {
+  async look(name) {
     const figure = this.hasMap ? this.openMap(this.scaleOf(name)) : null;
     const text = await api.text(`latest?${new URLSearchParams({ variable: name, f: "csv" })}`);
     await figure;

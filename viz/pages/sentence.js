@@ -21,8 +21,8 @@ function stationsOf({ select }, stations) {
   return chosen ? T.sentence.some(number(chosen)) : T.sentence.stations(number(stations));
 }
 
-/** A sentence of a query over an archive of so many stations. */
-export function sentence(document, stations) {
+/** How a query over an archive of so many stations is computed, in a sentence. */
+export function describeComputation(document, stations) {
   const steps = Array.isArray(document.steps) ? document.steps : [];
   const [length, whose] = [lengthOf(document), stationsOf(document, stations)];
   const first = steps.findIndex((step) => step.op === "aggregate");

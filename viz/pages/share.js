@@ -1,6 +1,7 @@
 // Sharing what a page shows: pinned to a board, as a short link, and as a line that embeds it.
 
 import * as api from "./api.js";
+import { ask } from "./dialog.js";
 import { button, choice, copy, field, h } from "./dom.js";
 import { following, LENGTHS, lengthWords, panelOf, spanOf } from "./panels.js";
 import { T } from "./text.js";
@@ -124,7 +125,7 @@ function askForBoard(boards, panel, kinds) {
     if (!title.value.trim()) throw new api.Problem(T.problems.failed, T.share.noTitle);
     return api.createBoard({ title: title.value.trim(), panels: [made] });
   };
-  return dialogOf(T.share.title, [field(T.share.board, board), titleField, field(T.share.panelTitle, panelTitle, T.share.panelTitleHint), field(T.share.kind, kind), reduceField, field(T.share.time, last), field(T.share.columns, columns)], T.share.submit, pin);
+  return ask(T.share.title, [field(T.share.board, board), titleField, field(T.share.panelTitle, panelTitle, T.share.panelTitleHint), field(T.share.kind, kind), reduceField, field(T.share.time, last), field(T.share.columns, columns)], { submit: T.share.submit, act: pin });
 }
 
 /** Add a panel to a board as it is now; once more where somebody else changed it at the same moment. */
@@ -136,36 +137,4 @@ async function addPanel(name, panel, isAgain = false) {
     if (problem.status !== 409 || isAgain) throw problem;
     return addPanel(name, panel, true);
   }
-}
-
-/** A dialog of fields; resolves with what `act` returns when it is submitted, or with null where it is closed. */
-function dialogOf(title, fields, submit, act) {
-  return new Promise((resolve) => {
-    let made = null;
-    const problem = h("p", { class: "problem", role: "alert", hidden: true });
-    const form = h("form", { method: "dialog" }, h("h2", { id: "dialog-title" }, title), fields, problem,
-      h("div", { class: "buttons" }, h("button", { class: "primary" }, submit), button(T.share.cancel, () => dialog.close())));
-    const dialog = h("dialog", { class: "asking", "aria-labelledby": "dialog-title", on: { close: () => {
-      dialog.remove();
-      resolve(made);
-    } } }, form);
-    form.addEventListener("submit", async (event) => {
-      event.preventDefault();
-      try {
-        made = await act();
-        dialog.close();
-      } catch (refused) {
-        problem.hidden = false;
-        problem.textContent = `${refused.title ?? T.problems.failed}: ${refused.message}`;
-      }
-    });
-    document.body.append(dialog);
-    dialog.showModal();
-  });
-}
-
-/** Ask for a line of text; resolves with it, or with null. */
-export function askForText(label, value) {
-  const input = h("input", { type: "text", maxlength: 200, required: true, value });
-  return dialogOf(label, [field(label, input)], T.boards.ok, async () => input.value.trim());
 }

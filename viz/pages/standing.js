@@ -2,7 +2,9 @@
 
 import * as api from "./api.js";
 import { Alerts, titleOf } from "./alerts.js";
+import { askToRemove } from "./dialog.js";
 import { button, duration, empty, h, instant, number, table } from "./dom.js";
+import { Poll } from "./follow.js";
 import { StandingForm } from "./standing_form.js";
 import { T } from "./text.js";
 import { longName } from "./variables.js";
@@ -19,6 +21,7 @@ class Standing {
   constructor(root, frame) {
     this.frame = frame;
     this.newest = null;
+    this.poll = new Poll(() => this.look(), AGAIN_MS);
     this.summary = h("p", { id: "standing-summary", role: "status" });
     this.add = button(T.standing.add, () => this.openForm(null), { id: "new-standing", class: "primary", hidden: !frame.may("write") });
     this.list = h("div", { id: "standing-list" });
@@ -39,14 +42,11 @@ class Standing {
       this.form.take(JSON.parse(this.taken));
     }
     this.frame.note("standing", params);
-    // Begun at once: the page may be left before there is an answer.
-    clearInterval(this.timer);
-    this.timer = setInterval(() => this.look().catch(() => {}), AGAIN_MS);
-    await this.look();
+    await this.poll.start();
   }
 
   hide() {
-    clearInterval(this.timer);
+    this.poll.stop();
   }
 
   openForm(entry, { focus = true } = {}) {
@@ -61,28 +61,20 @@ class Standing {
     this.add.focus();
   }
 
-  /** One look at a time: a slow answer must not be overtaken by the next. */
-  look() {
-    this.looking ??= this.lookOnce().finally(() => {
-      this.looking = null;
-    });
-    return this.looking;
-  }
-
   /** Look once more after something was changed, whatever an earlier look is about to say. */
   async lookAgain() {
-    await this.looking?.catch(() => {});
+    await this.poll.looking?.catch(() => {});
     this.listed = null;
-    await this.look();
+    await this.poll.now();
   }
 
-  async lookOnce() {
+  async look() {
     let entries;
     try {
       entries = await api.look("standing");
     } catch (problem) {
       if (problem.status !== 404) throw problem;
-      clearInterval(this.timer);
+      this.poll.stop();
       this.list.replaceChildren(empty(T.standing.off, T.standing.offAdvice));
       this.add.hidden = true;
       return;
@@ -143,7 +135,7 @@ class Standing {
   }
 
   async remove(name) {
-    if (window.confirm(T.standing.sure(name))) await api.removeStanding(name);
+    if (await askToRemove(T.standing.sure(name))) await api.removeStanding(name);
   }
 
   drawFreshness({ freshness }) {

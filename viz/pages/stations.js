@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { LongTable, button, choice, duration, empty, field, h, instant, number, table, visible } from "./dom.js";
+import { Poll } from "./follow.js";
 import { Pane } from "./pane.js";
 import { expectRegion, openRegion, stationColumns } from "./pictures.js";
 import { Quality } from "./quality.js";
@@ -24,6 +25,7 @@ export function open(root, frame) {
 class Stations {
   constructor(root, frame) {
     this.frame = frame;
+    this.poll = new Poll(() => this.look(), AGAIN_MS);
     const { variables } = frame.known;
     this.summary = h("p", { id: "stations-summary", role: "status" });
     this.map = h("div", { id: "stations-map", class: "region", role: "img", "aria-label": T.stations.mapAlt });
@@ -49,17 +51,14 @@ class Stations {
     this.sayUnits();
     if (params.get("variable")) this.variable.value = params.get("variable");
     if (params.get("days")) this.period.value = params.get("days");
-    // Begun at once: the page may be left before there is an answer.
-    clearInterval(this.timer);
-    this.timer = setInterval(() => this.look().catch(() => {}), AGAIN_MS);
-    await this.look();
+    await this.poll.start();
     this.frame.attempt(() => this.count());
     const wanted = params.get("station");
     if (wanted && wanted !== this.station) await this.choose(wanted);
   }
 
   hide() {
-    clearInterval(this.timer);
+    this.poll.stop();
   }
 
   unitOf() {

@@ -56,6 +56,8 @@ export const T = {
     who: (name, scope) => `${name} (${scope})`,
   },
 
+  dialog: { ok: "OK", cancel: "Cancel", remove: "Remove" },
+
   problems: {
     page: "Something went wrong on this page",
     failed: "It did not work",

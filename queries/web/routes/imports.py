@@ -38,6 +38,8 @@ def router(importer: Importer) -> APIRouter:
     routes = APIRouter(tags=["imports"])
     # Threads of their own: a proposal takes up to a minute, and those that all routes share must not wait for it.
     proposing = anyio.CapacityLimiter(PROPOSALS)
+    # Counted here: requests that come at once all find the queue of `proposing` empty, as they enter it a moment later.
+    admitted = anyio.Semaphore(2 * PROPOSALS)
 
     def known(request: Request, name: str) -> str:
         """Check a name in the URL, recording it for the audit log."""
@@ -101,9 +103,16 @@ def router(importer: Importer) -> APIRouter:
     async def propose(request: Request, name: str) -> dict[str, Any]:
         """Say how the files would be read and why, as a deployment with what has to be answered; nothing is kept."""
         await run_in_threadpool(known, request, name)
-        if proposing.statistics().tasks_waiting >= PROPOSALS:
-            raise ImportBusy("files are being looked at, and another request waits for its turn; ask again in a minute")
-        return await to_thread.run_sync(importer.propose, name, limiter=proposing)
+        try:
+            admitted.acquire_nowait()
+        except anyio.WouldBlock:
+            raise ImportBusy(
+                "files are being looked at, and another request waits for its turn; ask again in a minute"
+            ) from None
+        try:
+            return await to_thread.run_sync(importer.propose, name, limiter=proposing)
+        finally:
+            admitted.release()
 
     @routes.get("/imports/{name}/deployment", response_class=Response)
     def description(request: Request, name: str) -> Response:

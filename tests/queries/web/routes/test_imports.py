@@ -186,7 +186,7 @@ def test_proposals_wait_for_their_turn_beside_other_requests(
     release = threading.Event()
 
     def hold(_importer: FolderImporter, _name: str) -> dict[str, object]:
-        release.wait(10 * LONGEST_S)
+        release.wait(LONGEST_S)
         return {}
 
     monkeypatch.setattr(FolderImporter, "propose", hold)
