@@ -24,6 +24,7 @@ from hypergrid.core.units import Variable, is_known_counter
 from hypergrid.interpolation import AUTO
 from hypergrid.perspective.sources.archive_source import refuse_withdrawn
 from hypergrid.perspective.sources.series_selection import SELECTED_BY_DEFAULT
+from hypergrid.perspective.spec.document_time import clip_in_time
 from hypergrid.perspective.spec.query_spec import RECIPE, question_from_json
 from hypergrid.query import OpenArchive, Query
 
@@ -391,8 +392,7 @@ def _make_document(recent: _Recent, steps: list[Document]) -> Document:
     if recent.select:
         document["select"] = recent.select
     document["steps"] = steps
-    document["clip"] = {"time": [format_instant(recent.window.start_ns), format_instant(recent.window.stop_ns)]}
-    return document
+    return clip_in_time(document, recent.window)
 
 
 def _propose_steps(

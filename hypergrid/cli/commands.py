@@ -575,7 +575,7 @@ def _check_serving(archive: Path, given: Settings, saved: Path, *, as_json: bool
 
 def _serve(archive: Path, given: Settings, saved: Path) -> None:
     from queries.web.middleware.request_limits import log_to_stderr  # noqa: PLC0415 - only a server needs the web libraries
-    from queries.web.serving import serve_archive  # noqa: PLC0415
+    from queries.web.serving import Pages, serve_archive  # noqa: PLC0415
     from viz.site import load_figures, site  # noqa: PLC0415
 
     log_to_stderr()
@@ -586,7 +586,7 @@ def _serve(archive: Path, given: Settings, saved: Path) -> None:
 
             importer = stack.enter_context(closing(FolderImporter(archive, import_limits(given))))
         serve_archive(
-            archive, given, pages=site(), saved=saved, load=load_figures, importer=importer,
+            archive, given, pages=Pages(site(), load_figures), saved=saved, importer=importer,
             on_ready=lambda address: show_message(f"serving {archive} at {address} (Ctrl-C ends)"),
         )  # fmt: skip
 

@@ -11,12 +11,13 @@ from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.core.names import make_slug
 from hypergrid.core.times import (
     DAY_NS,
+    Window,
     format_duration,
-    format_instant,
     format_timestamp,
     parse_duration,
     parse_instant,
 )
+from hypergrid.perspective.spec.document_time import clip_in_time, is_clipped_in_time
 from hypergrid.perspective.spec.query_spec import question_from_json
 
 PanelKind = Literal["picture", "series", "number"]
@@ -83,8 +84,7 @@ class Panel:
         """
         question = dict(self.query or {"variable": self.variable, "select": {"station": self.station}, "steps": []})
         if self.last_ns is not None and end_ns is not None:
-            time = [format_instant(end_ns - self.last_ns), format_instant(end_ns)]
-            question["clip"] = {**(question.get("clip") or {}), "time": time}
+            return clip_in_time(question, Window(end_ns - self.last_ns, end_ns))
         return question
 
     def to_json(self) -> dict[str, Any]:
@@ -300,9 +300,8 @@ def _read_query(given: Mapping[str, Any], kind: PanelKind, label: str, *, follow
         raise InvalidQuery(f"{label} shows the readings of a station; remove 'query', or make it a picture")
     if not isinstance(query, Mapping):
         raise InvalidQuery(f"{label} needs 'query', a query as a JSON object; got {type(query).__name__}")
-    clip = query.get("clip")
     fixed = [key for key in ("snapshot", "as_of") if query.get(key) is not None]
-    if isinstance(clip, Mapping) and "time" in clip:
+    if is_clipped_in_time(query):
         fixed.append("clip.time")
     if follows and fixed:
         raise InvalidQuery(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from hypergrid.archive.disk.row_checksums import DamagedState, Schema, open_for_reading
-from hypergrid.archive.disk.state_file import StateFile, StateKind
+from hypergrid.archive.disk.state_database import StateDatabase, StateKind
 from hypergrid.core.errors import InvalidQuery, NotFound, StoreUnavailable
 from hypergrid.core.times import format_timestamp
 from queries.boards.definition import Board, Link, panel_from_json
@@ -59,8 +59,8 @@ class BoardConflict(InvalidQuery):
     """The name is taken, or the board was changed since it was read."""
 
 
-class BoardStore(StateFile):
-    """Boards and links in a state file.
+class BoardStore(StateDatabase):
+    """Boards and links in a state database.
 
     Raises
     ------

@@ -24,6 +24,7 @@ from hypergrid.interpolation import METHODS
 from hypergrid.interpolation.methods.station_selection import PARAMETERS
 from hypergrid.perspective.functions.aggregates import AGGREGATES
 from hypergrid.perspective.functions.rows import CONVERTS, MERGES
+from hypergrid.perspective.spec.document_time import is_clipped_in_time
 from hypergrid.query import OpenArchive
 from hypergrid.topology.wkt import Region
 
@@ -127,7 +128,7 @@ class Catalogue:
             answers = {
                 name: answer
                 for name, answer in known.items()
-                if saved[name].get("snapshot") is None and (answer or not _is_clipped_in_time(saved[name]))
+                if saved[name].get("snapshot") is None and (answer or not is_clipped_in_time(saved[name]))
             }
         answers |= {name: _can_answer(archive, saved[name]) for name in saved if name not in answers}
         self._answerable = facts, answers
@@ -193,11 +194,6 @@ def _only_grew(span: Window | None, earlier: Window | None) -> bool:
         earlier.start_ns // DAY_NS * DAY_NS <= span.start_ns <= earlier.start_ns
         and earlier.stop_ns <= span.stop_ns < (earlier.stop_ns // DAY_NS + 1) * DAY_NS
     )
-
-
-def _is_clipped_in_time(document: Mapping[str, Any]) -> bool:
-    clip = document.get("clip")
-    return isinstance(clip, Mapping) and "time" in clip
 
 
 def _can_answer(archive: OpenArchive, document: Mapping[str, Any]) -> bool:

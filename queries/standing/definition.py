@@ -12,6 +12,7 @@ from hypergrid.core.errors import InvalidQuery, InvalidTime, NotFound
 from hypergrid.core.names import make_slug
 from hypergrid.core.settings import Settings
 from hypergrid.core.times import DAY_NS, format_duration, parse_duration
+from hypergrid.perspective.spec.document_time import is_clipped_in_time
 from queries.standing.conditions import Condition, condition_from_json
 
 Kind = Literal["alert", "user", "archive"]
@@ -139,8 +140,8 @@ def definition_from_json(document: object, settings: Settings | None = _DEFAULTS
         raise NotFound.among(kind=f"class of {label}", given=kind, existing=WEIGHTS)
     if kind == "alert" and condition is None:
         raise InvalidQuery(f"{label} is an alert and has no 'condition'; give one, or the class user or archive")
-    window, clip = given.get("window"), query.get("clip")
-    if window is not None and isinstance(clip, Mapping) and "time" in clip:
+    window = given.get("window")
+    if window is not None and is_clipped_in_time(query):
         raise InvalidQuery(f"{label} has a window of {window}, and a clip in time; keep one of the two")
     definition = Definition(
         name=name,

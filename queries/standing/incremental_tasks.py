@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from hypergrid.analysis.incremental import clip_query
 from hypergrid.archive import Archive, Change
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.core.times import DAY_NS, SECOND_NS, Window, format_duration, format_instant
+from hypergrid.core.times import DAY_NS, SECOND_NS, Window, format_duration
 from hypergrid.core.tokens import token
 from hypergrid.execution import resolve_automatic
 from hypergrid.execution.planning.dependencies import Changes, affected_time_cells
 from hypergrid.perspective import Base, Perspective, question_from_json
 from hypergrid.perspective.build.data_sources import PlanMemo, SourceLookup
 from hypergrid.perspective.build.restrict import restrict
+from hypergrid.perspective.spec.document_time import clip_in_time, is_clipped_in_time
 from hypergrid.query import OpenArchive, Query
 from hypergrid.topology import Bands, Grid, Instants, Periodic, Points, Regular, SeriesAxis, Space, ZoneCells, blocks_of
 from queries.standing.conditions import Listening, OnRows, Rate, Silent, SurfaceRows
@@ -166,14 +167,13 @@ class FollowedSurface:
 
     def clip_document(self, anchor_ns: int) -> dict[str, Any]:
         """Clip the query to the time that is followed."""
-        clip = dict(self.document.get("clip", {}))
         if self.window_ns is not None:
-            clip["time"] = [format_instant(anchor_ns - self.window_ns), format_instant(anchor_ns)]
-        elif self.judged is not None and "time" not in clip:
-            # Time cells begin at most months before an instant in them; nothing ends before the last slice.
-            start_ns = self.judged.from_ns(anchor_ns) - self.judged.memory_ns - 32 * DAY_NS
-            clip["time"] = [format_instant(start_ns), format_instant(anchor_ns + LONGEST_NS)]
-        return {**self.document, "clip": clip} if clip else dict(self.document)
+            return clip_in_time(self.document, Window(anchor_ns - self.window_ns, anchor_ns))
+        if self.judged is None or is_clipped_in_time(self.document):
+            return dict(self.document)
+        # Time cells begin at most months before an instant in them; nothing ends before the last slice.
+        start_ns = self.judged.from_ns(anchor_ns) - self.judged.memory_ns - 32 * DAY_NS
+        return clip_in_time(self.document, Window(start_ns, anchor_ns + LONGEST_NS))
 
 
 def make_task(

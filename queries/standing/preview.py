@@ -18,6 +18,7 @@ from hypergrid.core.times import DAY_NS, Window, format_duration, format_instant
 from hypergrid.core.units import difference_of
 from hypergrid.perspective import Perspective
 from hypergrid.perspective.build.restrict import restrict
+from hypergrid.perspective.spec.document_time import clip_in_time, is_clipped_in_time
 from hypergrid.query import OpenArchive
 from hypergrid.topology import Grid, Periodic, Space
 from queries.standing.alert_evaluation import evaluate_condition, measure_places, replay_liveness
@@ -249,13 +250,11 @@ def _make_task(
 
     Returns the task and the index of the first judged time cell.
     """
-    query = dict(definition.query)
-    clip = dict(query.get("clip") or {})
-    reach_ns = condition.memory_ns + _WIDEST_CELL_NS
-    clip.setdefault(
-        "time", [format_instant(window.start_ns - reach_ns), format_instant(window.stop_ns + _WIDEST_CELL_NS)]
-    )
-    clipped = archive.query({**query, "clip": clip})
+    query = definition.query
+    if not is_clipped_in_time(query):
+        reach_ns = condition.memory_ns + _WIDEST_CELL_NS
+        query = clip_in_time(query, Window(window.start_ns - reach_ns, window.stop_ns + _WIDEST_CELL_NS))
+    clipped = archive.query(query)
     node = clip_query(clipped)
     if isinstance(node.topology.time, Periodic):
         raise InvalidQuery(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from hypergrid.archive.disk.row_checksums import DamagedState, Schema
-from hypergrid.archive.disk.state_file import StateFile, StateKind
+from hypergrid.archive.disk.state_database import StateDatabase, StateKind
 from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound, StoreUnavailable
 from queries.standing.conditions import Episode, Happening
 from queries.standing.definition import Conflict, Definition, DeliveryTarget, definition_from_json
@@ -161,8 +161,8 @@ class EvaluationResult:
     """Creation time of the evaluated query [ns since 1970 UTC]; None: the one that has the name now."""
 
 
-class StandingStore(StateFile):
-    """Catalogue of standing queries in a state file.
+class StandingStore(StateDatabase):
+    """Catalogue of standing queries in a state database.
 
     Raises
     ------

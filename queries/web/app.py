@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
@@ -55,16 +56,26 @@ PREPARED_S: Final = 10.0
 _LOG: Final = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, eq=False)
+class Services:
+    """What a server offers besides readings and queries; None: it is not offered."""
+
+    standing: StandingQueries | None = None
+    """Standing queries, started and stopped by the caller."""
+    boards: BoardStore | None = None
+    """Boards and short links."""
+    importer: Importer | None = None
+    """Imports files that callers send."""
+
+
 def create_app(
     runner: Runner,
     catalogue: Catalogue,
     *,
-    standing: StandingQueries | None = None,
-    boards: BoardStore | None = None,
+    services: Services | None = None,
     access: Access | None = None,
     audit: Audit | None = None,
     monitoring: Monitoring | None = None,
-    importer: Importer | None = None,
 ) -> FastAPI:
     """Create the application for one archive.
 
@@ -74,25 +85,22 @@ def create_app(
         Answers the queries; stopped when the application shuts down.
     catalogue
         Catalogue of the archive.
-    standing
-        The standing queries, started and stopped by the caller; None: none are served.
-    boards
-        Boards and short links; None: none are kept.
+    services
+        What is offered besides; None: nothing.
     access
         Access control; None: every caller may do everything, as the server listens on loopback.
     audit
         Log of changes.
     monitoring
         What is monitored besides; None: nothing.
-    importer
-        Imports files that callers send; None: none are taken.
 
     Raises
     ------
     Undeclared
         A route is not in the table of scopes.
     """
-    newest = LatestValues(catalogue.archive)
+    newest, services = LatestValues(catalogue.archive), services or Services()
+    standing, boards, importer = services.standing, services.boards, services.importer
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

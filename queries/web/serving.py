@@ -33,7 +33,7 @@ from queries.jobs.records import RunnerLimits
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries, standing_folder
-from queries.web.app import create_app
+from queries.web.app import Services, create_app
 from queries.web.auth.access import Access
 from queries.web.commands import access_of, audit_of, state_folder, written_folders
 from queries.web.middleware.request_limits import RequestLog
@@ -48,13 +48,22 @@ Loading compiled code from disk takes a second, compiling it up to a minute.
 _LOG: Final = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, eq=False)
+class Pages:
+    """The pages of a server."""
+
+    application: ASGIApp
+    """Answers at "/"."""
+    load: Callable[[], None] = lambda: None
+    """Loads what the pages need, while the server answers already."""
+
+
 def serve_archive(
     archive: Path,
     settings: Settings,
     *,
-    pages: ASGIApp,
+    pages: Pages,
     saved: Path | None = None,
-    load: Callable[[], None] = lambda: None,
     importer: Importer | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
@@ -67,11 +76,9 @@ def serve_archive(
     settings
         Address, access rules and limits.
     pages
-        Application at "/".
+        The pages, and what they load.
     saved
         Folder of saved queries.
-    load
-        Loads what the pages need, while the server answers already.
     importer
         Imports files that callers send; None: none are taken.
     on_ready
@@ -86,9 +93,9 @@ def serve_archive(
     """
     share_heaps()
     # Measuring the machine's speed, for the first kriging plan, takes half a second, and is cached for ten minutes.
-    warm_up = WarmUp(_load_kernels, operations_a_second, touching_s_a_byte, load, exclude_permanent_objects)
+    warm_up = WarmUp(_load_kernels, operations_a_second, touching_s_a_byte, pages.load, exclude_permanent_objects)
     with application(archive, settings, saved=saved, is_warm=warm_up.is_over, importer=importer) as web:
-        web.mount("/", pages)
+        web.mount("/", pages.application)
         with return_freed_memory():
             serve(web, settings.host, settings.port, on_ready=partial(warm_up.start, on_ready))
 
@@ -171,9 +178,10 @@ def application(
         )  # fmt: skip
         listeners = [RequestLog(settings.requests_log).write_entry] if settings.requests_log else ()
         yield create_app(
-            Runner(opened, limits, journal=journal), Catalogue(opened, saved=saved), standing=standing, boards=boards,
-            access=access, audit=None if settings.read_only else audit_of(opened.path, settings),
-            monitoring=Monitoring(folders, damage, is_warm, listeners), importer=importer,
+            Runner(opened, limits, journal=journal), Catalogue(opened, saved=saved),
+            services=Services(standing, boards, importer), access=access,
+            audit=None if settings.read_only else audit_of(opened.path, settings),
+            monitoring=Monitoring(folders, damage, is_warm, listeners),
         )  # fmt: skip
 
 

@@ -36,11 +36,11 @@ _PROGRAM: Final = textwrap.dedent(
     import sys
     from pathlib import Path
     from hypergrid.core.settings import Settings
-    from queries.web.serving import serve_archive
+    from queries.web.serving import Pages, serve_archive
     from viz.site import site
 
     serve_archive(
-        Path(sys.argv[1]), Settings(port=0, state=sys.argv[2]), pages=site(), saved=Path(sys.argv[3]),
+        Path(sys.argv[1]), Settings(port=0, state=sys.argv[2]), pages=Pages(site()), saved=Path(sys.argv[3]),
         on_ready=lambda address: print(address, flush=True),
     )
     """

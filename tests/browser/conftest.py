@@ -16,7 +16,7 @@ from queries.boards.repository import BoardStore
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
-from queries.web.app import create_app
+from queries.web.app import Services, create_app
 from tests.browser.pages import QUERIES, ROOT, unasked
 from tests.chromium import OPTIONS, SHELL, chromium_path
 from tests.serving import serving
@@ -111,7 +111,9 @@ def boards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BoardStore]:
 @pytest.fixture(scope="module")
 def address(archive: hg.OpenArchive, standing: StandingQueries, boards: BoardStore) -> Iterator[str]:
     """Give the address of a server of the sample network, with pages, standing queries and boards."""
-    app = create_app(Runner(archive), Catalogue(archive, saved=QUERIES), standing=standing, boards=boards)
+    app = create_app(
+        Runner(archive), Catalogue(archive, saved=QUERIES), services=Services(standing=standing, boards=boards)
+    )
     app.mount("/", site())
     with serving(app) as made:
         yield f"{made}/"

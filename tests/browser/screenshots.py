@@ -17,7 +17,7 @@ import hypergrid as hg
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
-from queries.web.app import create_app
+from queries.web.app import Services, create_app
 from tests.browser.pages import QUERIES, ROOT
 from tests.chromium import OPTIONS, SHELL, chromium_path
 from tests.serving import serving
@@ -49,7 +49,7 @@ def main(out: Path) -> int:
         with StandingQueries(archive, clock=time.time_ns, folder=Path(folder)) as standing:
             standing.add(FROST)
             standing.start()
-            app = create_app(Runner(archive), Catalogue(archive, saved=QUERIES), standing=standing)
+            app = create_app(Runner(archive), Catalogue(archive, saved=QUERIES), services=Services(standing=standing))
             app.mount("/", site())
             browser = playwright.chromium.launch(executable_path=path, headless=True, args=list(OPTIONS))
             with serving(app) as address:

@@ -19,7 +19,7 @@ from queries.boards.definition import board_from_json
 from queries.boards.repository import BoardStore
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
-from queries.web.app import create_app
+from queries.web.app import Services, create_app
 from tests.browser.pages import SMALL, axe, data, eventually, image, run, serious, show
 from tests.serving import serving
 from viz.site import site
@@ -84,7 +84,7 @@ def live(growing: Growing, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     store = BoardStore(tmp_path_factory.mktemp("live") / "boards.sqlite")
     store.add_board(board_from_json({"title": "Valley", "panels": PANELS}), now_ns=time.time_ns())
     store.add_link("boards?board=valley&panel=map", "The map", now_ns=1)
-    app = create_app(Runner(archive), Catalogue(archive), boards=store)
+    app = create_app(Runner(archive), Catalogue(archive), services=Services(boards=store))
     app.mount("/", site())
     with serving(app) as address:
         yield f"{address}/"

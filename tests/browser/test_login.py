@@ -11,7 +11,7 @@ import hypergrid as hg
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
-from queries.web.app import create_app
+from queries.web.app import Services, create_app
 from queries.web.auth.access import COOKIE, Access, Rules
 from queries.web.auth.keys import KeyStore
 from queries.web.server import Server, listen
@@ -52,7 +52,9 @@ def guarded(
 ) -> Iterator[str]:
     """Give the address of a server that answers to those who have a key, with the rates that it has by default."""
     access = Access(store, time.time_ns, rules)
-    app = create_app(Runner(archive), Catalogue(archive, saved=QUERIES), standing=standing, access=access)
+    app = create_app(
+        Runner(archive), Catalogue(archive, saved=QUERIES), services=Services(standing=standing), access=access
+    )
     app.mount("/", site())
     ready = threading.Event()
     with listen("127.0.0.1", 0, access) as listening:

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import HyperGridError, TooLarge
 from hypergrid.core.lazy_libraries import xr
-from hypergrid.core.times import format_instant
+from hypergrid.core.times import Window
 from hypergrid.core.tokens import token
 from hypergrid.execution import make_plan
 from hypergrid.execution.planning.dependencies import is_fitted_to_data
 from hypergrid.execution.results.dataset import make_attributes
 from hypergrid.perspective import Aggregate, Interpolate, Perspective, question_from_json
+from hypergrid.perspective.spec.document_time import clip_in_time
 from hypergrid.query import OpenArchive, Query
 from hypergrid.topology import PER_UNIT, Grid, Instants, Periodic, TimeAxis, blocks_of
 from hypergrid.topology.wkt import Region
@@ -168,14 +169,14 @@ class SurfaceCollection:
             edges = (axis.origin + index * axis.step for index in (part.start, part.stop))
             # Axis units are micro-arc-seconds, so the edges are exact.
             clip[axis.name] = [f"{edge / 1e6:.6f}arcsec" for edge in edges]
-        return {**document, "clip": clip | self._clip_in_time(times)}
+        return self._clip_to_cells({**document, "clip": clip}, times)
 
-    def _clip_in_time(self, times: NDArray[np.intp]) -> dict[str, list[str]]:
-        """Clip to the given time cells, if that leaves their values unchanged."""
+    def _clip_to_cells(self, document: dict[str, Any], times: NDArray[np.intp]) -> dict[str, Any]:
+        """Clip a query to the given time cells, if that leaves their values unchanged."""
         if len(times) == self.time.count or not self._may_be_shorter:
-            return {}
+            return document
         starts = cell_bounds(self.time)[0][times]
-        return {"time": [format_instant(int(starts.min())), format_instant(int(starts.max()) + 1)]}
+        return clip_in_time(document, Window(int(starts.min()), int(starts.max()) + 1))
 
     def document_at(self, places: Sequence[tuple[float, float]], times: NDArray[np.intp]) -> dict[str, Any]:
         """Make one query for positions in the surface (lon, lat): points, or surrounding cells."""
@@ -183,7 +184,7 @@ class SurfaceCollection:
             return self.document(times, *self._block_at(places))
         document = _points_document(self.query.to_json(), [(self._turn_longitude(lon), lat) for lon, lat in places])
         clip = {name: bounds for name, bounds in document.get("clip", {}).items() if name not in ("lon", "lat")}
-        return {**document, "clip": clip | self._clip_in_time(times)}
+        return self._clip_to_cells({**document, "clip": clip}, times)
 
     def places_at(self, places: Sequence[tuple[float, float]]) -> int:
         """Count the places that the query of positions computes."""
@@ -234,9 +235,8 @@ class SurfaceCollection:
         ):
             return False
         first = int(cell_bounds(self.time)[0][0])
-        document = self.query.to_json()
-        clip = {**document.get("clip", {}), "time": [format_instant(first), format_instant(first + 1)]}
-        shorter = Query(question_from_json({**document, "clip": clip}), self.query.lookup)
+        document = clip_in_time(self.query.to_json(), Window(first, first + 1))
+        shorter = Query(question_from_json(document), self.query.lookup)
         return shorter.surface().clip.time is not None
 
 

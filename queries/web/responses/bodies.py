@@ -29,18 +29,34 @@ async def read_document(request: Request) -> dict[str, Any]:
     """
     # Requiring a JSON media type prevents cross-site posts: browsers send those only after a preflight, which is
     # refused to unknown origins.
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media_type = media_type_of(request)
     if media_type != "application/json" and not media_type.endswith("+json"):
         raise NotJson(f"a query comes as application/json; got {media_type or 'no media type'}; set Content-Type")
+    document = parse(await read_body(request, "a request", remedy="shorten the query"))
+    if not isinstance(document, dict):
+        raise InvalidQuery(f"a query is a JSON object with a variable and steps; got {type(document).__name__}")
+    return document
+
+
+def media_type_of(request: Request) -> str:
+    """Return the media type of a body, in lower case and without parameters; empty if not stated."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def read_body(request: Request, what: str, *, remedy: str) -> bytes:
+    """Read a request body within the limit.
+
+    Raises
+    ------
+    BodyTooLarge
+        It is above `MOST_BYTES`; the message names `what` it is and the `remedy`.
+    """
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > MOST_BYTES:
-            raise BodyTooLarge(f"a request may have {MOST_BYTES:,} bytes; this one has more; shorten the query")
-    document = parse(bytes(body))
-    if not isinstance(document, dict):
-        raise InvalidQuery(f"a query is a JSON object with a variable and steps; got {type(document).__name__}")
-    return document
+            raise BodyTooLarge(f"{what} may have {MOST_BYTES:,} bytes; this one has more; {remedy}")
+    return bytes(body)
 
 
 def parse(body: bytes) -> object:

@@ -7,13 +7,10 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from hypergrid.core.errors import NotFound
-from queries.boards.definition import address_from_json, board_from_json
+from queries.boards.definition import Board, address_from_json, board_from_json
 from queries.boards.repository import BoardStore
-from queries.web.auth.scopes import API
+from queries.web.responses.addresses import announce_created, resolve_name
 from queries.web.responses.bodies import read_document
-from queries.web.responses.problems import NoSuchPage
-from queries.web.routes.jobs import root_of
 from queries.web.schemas import answer_of, body_of
 
 
@@ -21,14 +18,9 @@ def router(store: BoardStore, clock: Callable[[], int] = time.time_ns) -> APIRou
     """Create the routes of this module; `clock` returns the time [ns since 1970 UTC]."""
     routes = APIRouter(tags=["boards"])
 
-    def known_board(request: Request, name: str) -> str:
-        """Check a name in the URL, recording it for the audit log."""
-        request.state.about = name
-        try:
-            store.board(name)
-        except NotFound as error:
-            raise NoSuchPage(str(error)) from error
-        return name
+    def find_board(request: Request, name: str) -> Board:
+        with resolve_name(request, name):
+            return store.board(name)
 
     @routes.get("/boards", responses=answer_of("Board", listed=True))
     def boards() -> list[dict[str, Any]]:
@@ -41,21 +33,22 @@ def router(store: BoardStore, clock: Callable[[], int] = time.time_ns) -> APIRou
     async def add_board(request: Request, response: Response) -> dict[str, Any]:
         """Make a board; it is on the disk when this answers."""
         board = board_from_json(await read_document(request))
+        # The audit log names a board that is refused, too.
         request.state.about = board.name
         stored = await run_in_threadpool(store.add_board, board, now_ns=clock())
-        response.headers["Location"] = f"{root_of(request)}{API}/boards/{stored.name}"
+        announce_created(request, response, f"boards/{stored.name}")
         return stored.to_json()
 
     @routes.get("/boards/{name}", responses=answer_of("Board"))
     def board(request: Request, name: str) -> dict[str, Any]:
         """Return a board."""
-        return store.board(known_board(request, name)).to_json()
+        return find_board(request, name).to_json()
 
     @routes.put("/boards/{name}", openapi_extra=body_of("ChangedBoard"), responses=answer_of("Board"))
     async def replace_board(request: Request, name: str) -> dict[str, Any]:
         """Have a board be what a document says, which names the version that it was made from (409 if it changed)."""
         document = await read_document(request)
-        await run_in_threadpool(known_board, request, name)
+        await run_in_threadpool(find_board, request, name)
         changed = board_from_json(document, name=name)
         return (await run_in_threadpool(store.replace_board, changed, now_ns=clock())).to_json()
 
@@ -63,36 +56,27 @@ def router(store: BoardStore, clock: Callable[[], int] = time.time_ns) -> APIRou
     def remove_board(request: Request, name: str) -> None:
         """Forget a board; links to it open nothing any more."""
         # Not read first: a damaged board can be removed.
-        request.state.about = name
-        try:
+        with resolve_name(request, name):
             store.remove_board(name)
-        except NotFound as error:
-            raise NoSuchPage(str(error)) from error
 
     @routes.post("/links", status_code=201, openapi_extra=body_of("NewLink"), responses=answer_of("Link", status=201))
     async def add_link(request: Request, response: Response) -> dict[str, Any]:
         """Keep a page's address under a short name, which `/l/NAME` opens; one that is kept already keeps its name."""
         address, title = address_from_json(await read_document(request))
         link = await run_in_threadpool(store.add_link, address, title, now_ns=clock())
-        request.state.about = link.name
-        response.headers["Location"] = f"{root_of(request)}{API}/links/{link.name}"
+        announce_created(request, response, f"links/{link.name}")
         return link.to_json()
 
     @routes.get("/links/{name}", responses=answer_of("Link"))
-    def link(name: str) -> dict[str, Any]:
+    def link(request: Request, name: str) -> dict[str, Any]:
         """Return the address of a short link."""
-        try:
+        with resolve_name(request, name):
             return store.link(name).to_json()
-        except NotFound as error:
-            raise NoSuchPage(str(error)) from error
 
     @routes.delete("/links/{name}", status_code=204)
     def remove_link(request: Request, name: str) -> None:
         """Forget a short link."""
-        request.state.about = name
-        try:
+        with resolve_name(request, name):
             store.remove_link(name)
-        except NotFound as error:
-            raise NoSuchPage(str(error)) from error
 
     return routes

@@ -7,12 +7,10 @@ from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from hypergrid.core.errors import NotFound
 from hypergrid.core.importing import ImportBusy, Importer
-from queries.web.auth.scopes import API
-from queries.web.responses.bodies import MOST_BYTES, read_document
-from queries.web.responses.problems import BodyTooLarge, NoSuchPage, NotJson
-from queries.web.routes.jobs import root_of
+from queries.web.responses.addresses import announce_created, resolve_name
+from queries.web.responses.bodies import media_type_of, read_body, read_document
+from queries.web.responses.problems import NotJson
 from queries.web.schemas import answer_of, body_of
 
 TOML = "application/toml"
@@ -43,11 +41,8 @@ def router(importer: Importer) -> APIRouter:
 
     def known(request: Request, name: str) -> str:
         """Check a name in the URL, recording it for the audit log."""
-        request.state.about = name
-        try:
+        with resolve_name(request, name):
             importer.show(name)
-        except NotFound as error:
-            raise NoSuchPage(str(error)) from error
         return name
 
     @routes.get("/imports", responses=answer_of("Import", listed=True))
@@ -59,8 +54,7 @@ def router(importer: Importer) -> APIRouter:
     def create_import(request: Request, response: Response) -> dict[str, Any]:
         """Make an import, which has no files yet."""
         state = importer.create(request.state.caller.name)
-        request.state.about = state["id"]
-        response.headers["Location"] = f"{root_of(request)}{API}/imports/{state['id']}"
+        announce_created(request, response, f"imports/{state['id']}")
         return state
 
     @routes.get("/imports/{name}", responses=answer_of("Import"))
@@ -93,11 +87,8 @@ def router(importer: Importer) -> APIRouter:
     @routes.delete("/imports/{name}/files/{file}", status_code=204)
     def remove_file(request: Request, name: str, file: str) -> None:
         """Remove a file of an import."""
-        known(request, name)
-        try:
-            importer.remove_file(name, file)
-        except NotFound as error:
-            raise NoSuchPage(str(error)) from error
+        with resolve_name(request, name):
+            importer.remove_file(known(request, name), file)
 
     @routes.get("/imports/{name}/proposal", responses=answer_of("ImportProposal"))
     async def propose(request: Request, name: str) -> dict[str, Any]:
@@ -117,11 +108,8 @@ def router(importer: Importer) -> APIRouter:
     @routes.get("/imports/{name}/deployment", response_class=Response)
     def description(request: Request, name: str) -> Response:
         """Return the deployment file."""
-        known(request, name)
-        try:
+        with resolve_name(request, name):
             text = importer.description(name)
-        except NotFound as error:
-            raise NoSuchPage(str(error)) from error
         headers = {"Content-Disposition": 'attachment; filename="deployment.toml"'}
         return Response(text, media_type=f"{TOML}; charset=utf-8", headers=headers)
 
@@ -154,16 +142,9 @@ async def _read_description(request: Request) -> dict[str, Any] | str:
     NotJson, BodyTooLarge, InvalidBody, InvalidQuery
         As `read_document`; another media type than JSON and TOML.
     """
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != TOML:
+    if media_type_of(request) != TOML:
         return await read_document(request)
-    body = bytearray()
-    async for block in request.stream():
-        body += block
-        if len(body) > MOST_BYTES:
-            raise BodyTooLarge(
-                f"a deployment may have {MOST_BYTES:,} bytes; this one has more; name a table of stations"
-            )
+    body = await read_body(request, "a deployment", remedy="name a table of stations")
     try:
         return body.decode("utf-8-sig")
     except UnicodeDecodeError as error:

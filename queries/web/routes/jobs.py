@@ -16,6 +16,7 @@ from queries.jobs.job_history import JobRecord, Past
 from queries.jobs.records import Job, Order
 from queries.jobs.runner import Runner
 from queries.web.auth.access import Forbidden
+from queries.web.responses.addresses import root_of
 from queries.web.responses.bodies import Limit, read_document
 from queries.web.responses.files import RESULT_MEDIA
 from queries.web.responses.negotiation import form_of
@@ -145,10 +146,6 @@ def router(runner: Runner, ties: OrphanJobCanceller) -> APIRouter:
         return EventSourceResponse(event_stream, ping=PING_S, sep="\n", shutdown_grace_period=FAREWELL_S)
 
     return routes
-
-
-def root_of(request: Request) -> str:
-    return str(request.scope.get("root_path", ""))
 
 
 def _may_see(request: Request, job: Job | JobRecord) -> bool:

@@ -27,10 +27,9 @@ from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.snapshots.news import ArchiveNews
 from queries.web.auth.scopes import is_allowed
+from queries.web.responses.addresses import resolve_name, root_of
 from queries.web.responses.etags import entity_tag, etag_headers, not_modified_response
-from queries.web.responses.problems import NoSuchPage
 from queries.web.responses.waiting import TookTooLong, compute_dataset
-from queries.web.routes.jobs import root_of
 
 T = TypeVar("T")
 
@@ -118,11 +117,9 @@ def router(store: BoardStore, runner: Runner, catalogue: Catalogue, news: Archiv
     async def run(function: Callable[..., T], *arguments: object) -> T:
         return await to_thread.run_sync(partial(function, *arguments), limiter=few)
 
-    def find_link(name: str) -> Link:
-        try:
+    def find_link(request: Request, name: str) -> Link:
+        with resolve_name(request, name):
             return store.link(name)
-        except NotFound as error:
-            raise NoSuchPage(str(error)) from error
 
     def describe(link: Link) -> tuple[str, str]:
         """Return title and description of a link's card."""
@@ -225,7 +222,7 @@ def router(store: BoardStore, runner: Runner, catalogue: Catalogue, news: Archiv
     @routes.get("/l/{name}.png", response_class=Response, responses=_PNG)
     async def picture(request: Request, name: str) -> Response:
         """Draw what a short link shows at the newest snapshot; where that takes long, where the stations are."""
-        link = await run(find_link, name)
+        link = await run(find_link, request, name)
         archive = await run(catalogue.archive.latest)
         headers = {"Cache-Control": "no-store"}
         try:
@@ -251,7 +248,7 @@ def router(store: BoardStore, runner: Runner, catalogue: Catalogue, news: Archiv
         if not is_allowed(request.state.caller.scope, "read"):
             # Not even whether the link exists: the page asks for a key, and then for the link.
             return HTMLResponse(_write_card(name, APPLICATION, {"og:title": APPLICATION, "og:type": "website"}))
-        title, description = describe(find_link(name))
+        title, description = describe(find_link(request, name))
         own = f"{request.state.scheme}://{request.headers.get('host', '')}{root_of(request)}/l/{name}"
         properties = {
             "og:title": title, "og:description": description, "og:type": "website", "og:site_name": APPLICATION,

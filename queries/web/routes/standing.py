@@ -15,19 +15,20 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from hypergrid.core.errors import InvalidQuery, InvalidTime, NotFound
+from hypergrid.core.errors import InvalidQuery, InvalidTime
 from hypergrid.core.times import Window, parse_duration, parse_instant
 from hypergrid.formats.results import FORMATS
 from queries.standing.repository import Remark
 from queries.standing.service import StandingQueries
-from queries.web.auth.scopes import API, is_allowed
+from queries.web.auth.scopes import is_allowed
+from queries.web.responses.addresses import announce_created, resolve_name
 from queries.web.responses.bodies import read_document
 from queries.web.responses.etags import entity_tag, etag_headers, not_modified_response
 from queries.web.responses.files import PARTS, RESULT_MEDIA, surface_response
 from queries.web.responses.negotiation import form_of
-from queries.web.responses.problems import NoSuchPage, strip_paths
+from queries.web.responses.problems import strip_paths
 from queries.web.responses.waiting import threadsafe_event
-from queries.web.routes.jobs import FAREWELL_S, PING_S, root_of
+from queries.web.routes.jobs import FAREWELL_S, PING_S
 from queries.web.schemas import answer_of, body_of
 
 LOOKED_S: Final = 2.0
@@ -49,11 +50,8 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
 
     def known(request: Request, name: str) -> str:
         """Check a name in the URL, recording it for the audit log."""
-        request.state.about = name
-        try:
+        with resolve_name(request, name):
             standing.store.entry(name)
-        except NotFound as error:
-            raise NoSuchPage(str(error)) from error
         return name
 
     def shown(request: Request, document: dict[str, Any]) -> dict[str, Any]:
@@ -82,8 +80,7 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
     async def add(request: Request, response: Response) -> dict[str, Any]:
         """Make a standing query; it is on the disk when this answers, and is evaluated with the next readings."""
         entry = await run_in_threadpool(standing.add, await read_document(request))
-        request.state.about = entry.name
-        response.headers["Location"] = f"{root_of(request)}{API}/standing/{entry.name}"
+        announce_created(request, response, f"standing/{entry.name}")
         return standing.show(entry.name)
 
     @routes.get("/standing/alerts", responses=answer_of("Alert", listed=True))
@@ -110,16 +107,14 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
     ) -> dict[str, Any]:
         """Acknowledge an alert, comment on it, or open it again; who did so and when is listed among the alerts."""
         document = await read_document(request)
-        request.state.about = str(number)
-        comment = document.get("comment", "")
-        if not isinstance(comment, str) or set(document) - {"comment"}:
-            raise InvalidQuery(f"a remark is a JSON object with at most a text as 'comment'; got {sorted(document)}")
         author = request.state.caller.name
-        add = partial(standing.remark, number, ACTS[act], author=author, comment=comment)
-        try:
-            return await run_in_threadpool(add)
-        except NotFound as error:
-            raise NoSuchPage(str(error)) from error
+        with resolve_name(request, str(number)):
+            comment = document.get("comment", "")
+            if not isinstance(comment, str) or set(document) - {"comment"}:
+                raise InvalidQuery(
+                    f"a remark is a JSON object with at most a text as 'comment'; got {sorted(document)}"
+                )
+            return await run_in_threadpool(standing.remark, number, ACTS[act], author=author, comment=comment)
 
     @routes.post("/standing/preview", openapi_extra=body_of("StandingQuery"), responses=answer_of("StandingPreview"))
     async def preview(

@@ -18,7 +18,7 @@ from queries.jobs.admission import Limits
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
-from queries.web.app import create_app
+from queries.web.app import Services, create_app
 from queries.web.auth.access import Access, CallerLimits, Rules
 from queries.web.auth.keys import KeyStore
 from tests.serving import serving
@@ -50,7 +50,9 @@ def address(archive: hg.OpenArchive, make_runner: Callable[..., Runner], tmp_pat
     runner = make_runner(archive, capacity=100_000, allowed_bytes=1 << 29)
     with StandingQueries(archive, clock=time.time_ns, folder=tmp_path / "standing") as standing:
         with closing(BoardStore(tmp_path / "boards.sqlite")) as boards:
-            app = create_app(runner, Catalogue(archive), standing=standing, boards=boards, access=access)
+            app = create_app(
+                runner, Catalogue(archive), services=Services(standing=standing, boards=boards), access=access
+            )
             with serving(app) as address:
                 yield address, key
     store.close()

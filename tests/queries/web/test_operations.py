@@ -23,7 +23,7 @@ from hypergrid.core.settings import Settings
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
-from queries.web.app import create_app
+from queries.web.app import Services, create_app
 from queries.web.auth.access import Access
 from queries.web.commands import rules_of
 from queries.web.middleware.request_limits import RequestLog
@@ -44,7 +44,8 @@ class Gate(Protocol):
 def client(archive: hg.OpenArchive, make_runner: Callable[..., Runner], tmp_path: Path) -> TestClient:
     standing = StandingQueries(archive, clock=lambda: NOW_NS, folder=tmp_path / "standing")
     app = create_app(
-        make_runner(archive), Catalogue(archive), standing=standing, access=Access(None, lambda: NOW_NS),
+        make_runner(archive), Catalogue(archive), services=Services(standing=standing),
+        access=Access(None, lambda: NOW_NS),
         monitoring=health.Monitoring(
             folders={"archive": archive.path},
             listeners=[RequestLog(str(tmp_path / "log.jsonl"), lambda: NOW_NS).write_entry],
@@ -178,7 +179,7 @@ PROGRAM = textwrap.dedent(
     from pathlib import Path
     import hypergrid as hg
     from hypergrid.core.settings import Settings
-    from queries.web.serving import serve_archive
+    from queries.web.serving import Pages, serve_archive
     from starlette.responses import PlainTextResponse
 
     refine = hg.Query.refine
@@ -191,7 +192,7 @@ PROGRAM = textwrap.dedent(
     hg.Query.refine = slowly
     settings = Settings(port=0, state=sys.argv[2])
     tell = lambda address: print(address, flush=True)
-    serve_archive(Path(sys.argv[1]), settings, pages=PlainTextResponse(""), on_ready=tell)
+    serve_archive(Path(sys.argv[1]), settings, pages=Pages(PlainTextResponse("")), on_ready=tell)
     """
 )
 

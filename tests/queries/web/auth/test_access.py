@@ -24,7 +24,7 @@ from queries.jobs.admission import current_asker
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
-from queries.web.app import create_app
+from queries.web.app import Services, create_app
 from queries.web.auth.access import COOKIE, MOST_OF_A_KEY, Access, Audit, CallerLimits, Rules
 from queries.web.auth.keys import SCOPES, KeyStore
 from queries.web.auth.keys import Scope as KeyScope
@@ -55,7 +55,11 @@ def make(
         access = Access(store, clock, rules or Rules(keyed=CallerLimits()))
         runner, importer = make_runner(archive), FolderImporter(archive.path, import_limits(Settings()))
         app = create_app(
-            runner, Catalogue(archive), standing=standing, boards=boards, access=access, importer=importer, **more
+            runner,
+            Catalogue(archive),
+            services=Services(standing=standing, boards=boards, importer=importer),
+            access=access,
+            **more,
         )
         return TestClient(app, base_url="http://127.0.0.1", follow_redirects=False)
 

@@ -12,7 +12,7 @@ import hypergrid as hg
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
-from queries.web.app import create_app
+from queries.web.app import Services, create_app
 from tests.queries.conftest import START_NS
 
 Document = dict[str, Any]
@@ -34,7 +34,7 @@ SEVERAL_FORMS = [
 def app(runner: Runner, archive: hg.OpenArchive, saved: Path, tmp_path: Path) -> Iterator[FastAPI]:
     with StandingQueries(archive, clock=lambda: START_NS, folder=tmp_path / "standing") as standing:
         standing.add({"name": "dead", "query": {"variable": "air_temperature"}, "condition": {"kind": "dead"}})
-        yield create_app(runner, Catalogue(archive, saved=saved), standing=standing)
+        yield create_app(runner, Catalogue(archive, saved=saved), services=Services(standing=standing))
 
 
 @pytest.mark.parametrize("path", LISTS)

@@ -29,7 +29,7 @@ from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.snapshots.latest import LatestValues
 from queries.snapshots.news import ArchiveNews
-from queries.web.app import create_app
+from queries.web.app import Services, create_app
 from queries.web.auth.access import Access, CallerLimits, Rules
 from queries.web.auth.keys import KeyStore
 from queries.web.commands import rules_of
@@ -57,7 +57,7 @@ def boards(tmp_path: Path) -> Iterator[BoardStore]:
 def client(
     archive: hg.OpenArchive, make_runner: Callable[..., Runner], boards: BoardStore, shared: SharedServer
 ) -> Iterator[httpx.Client]:
-    app = create_app(make_runner(archive), Catalogue(archive), boards=boards)
+    app = create_app(make_runner(archive), Catalogue(archive), services=Services(boards=boards))
     with shared.serving(app) as address, httpx.Client(base_url=address, timeout=60) as made:
         yield made
 
@@ -182,7 +182,7 @@ def test_a_picture_that_takes_long_is_that_of_the_stations(
     runner_calls: list[str],
 ) -> None:
     monkeypatch.setattr(links, "PICTURE_S", 0.3)
-    app = create_app(make_runner(gate), Catalogue(archive), boards=boards)
+    app = create_app(make_runner(gate), Catalogue(archive), services=Services(boards=boards))
     with shared.serving(app) as address, httpx.Client(base_url=address, timeout=60) as client:
         asked = urlencode({"q": json.dumps(MAP)})
         name = client.post(f"{API}/links", json={"address": f"explore?{asked}", "title": "Later"}).json()["name"]
@@ -224,7 +224,9 @@ def test_with_keys_a_card_says_nothing_without_one(
 ) -> None:
     _, text = store.create("reader", "read", now_ns=clock())
     rules = Rules(keyed=CallerLimits(), embed_origins=("https://maps.example",))
-    app = create_app(make_runner(archive), Catalogue(archive), boards=boards, access=Access(store, clock, rules))
+    app = create_app(
+        make_runner(archive), Catalogue(archive), services=Services(boards=boards), access=Access(store, clock, rules)
+    )
     link = boards.add_link("stations?station=1", "Secret place", now_ns=clock())
     client = TestClient(app, base_url="http://127.0.0.1", follow_redirects=False)
     bare, unknown = client.get(f"/l/{link.name}"), client.get("/l/nothing")
@@ -243,7 +245,12 @@ def test_only_embedded_pages_may_be_framed(
     archive: hg.OpenArchive, make_runner: Callable[..., Runner], boards: BoardStore
 ) -> None:
     def ancestors(path: str, rules: Rules) -> tuple[str, bool]:
-        app = create_app(make_runner(archive), Catalogue(archive), boards=boards, access=Access(None, lambda: 0, rules))
+        app = create_app(
+            make_runner(archive),
+            Catalogue(archive),
+            services=Services(boards=boards),
+            access=Access(None, lambda: 0, rules),
+        )
         headers = TestClient(app, base_url="http://127.0.0.1", follow_redirects=False).get(path).headers
         return headers["content-security-policy"].rpartition("frame-ancestors ")[2], "x-frame-options" in headers
 
@@ -252,7 +259,7 @@ def test_only_embedded_pages_may_be_framed(
     assert ancestors("/?embed=1", allowed) == ("'self' https://maps.example http://hall.example:81", False)
     for path in ("/", "/?embed=0", "/?x=1&embed=1", f"{API}/boards?embed=1", "/l/x", f"{API}/variables"):
         assert ancestors(path, allowed) == ("'none'", True), path
-    app = create_app(make_runner(archive), Catalogue(archive), boards=boards)
+    app = create_app(make_runner(archive), Catalogue(archive), services=Services(boards=boards))
     moved = TestClient(app, base_url="http://127.0.0.1", follow_redirects=False).get("/embed/abc")
     assert (moved.status_code, moved.headers["location"]) == (307, "../?embed=1#link?name=abc")
 

@@ -23,7 +23,7 @@ from ingest.importing.folder import FOLDER
 from ingest.importing.importer import FolderImporter
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
-from queries.web.app import create_app
+from queries.web.app import Services, create_app
 from tests.serving import SharedServer
 
 LIMITS = ImportLimits(file_bytes=3_000_000, files=3, total_bytes=5_000_000, seconds=60)
@@ -46,7 +46,7 @@ def now_ns() -> int:
 @pytest.fixture
 def web(folder: Path, make_runner: Callable[..., Runner], shared: SharedServer) -> Iterator[httpx.Client]:
     archive, importer = hg.open(folder), FolderImporter(folder, LIMITS)
-    app = create_app(make_runner(archive), Catalogue(archive), importer=importer)
+    app = create_app(make_runner(archive), Catalogue(archive), services=Services(importer=importer))
     with shared.serving(app) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
         yield client
     importer.close()

@@ -16,7 +16,7 @@ from hypergrid.core.times import parse_instant
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
-from queries.web.app import create_app
+from queries.web.app import Services, create_app
 from tests.serving import SharedServer
 
 Document = dict[str, Any]
@@ -39,7 +39,7 @@ def standing(archive: hg.OpenArchive, tmp_path: Path) -> Iterator[StandingQuerie
 def client(
     archive: hg.OpenArchive, make_runner: Callable[..., Runner], standing: StandingQueries, shared: SharedServer
 ) -> Iterator[httpx.Client]:
-    app = create_app(make_runner(archive), Catalogue(archive), standing=standing)
+    app = create_app(make_runner(archive), Catalogue(archive), services=Services(standing=standing))
     with shared.serving(app) as address, httpx.Client(base_url=address, timeout=60) as made:
         yield made
 

@@ -1,4 +1,4 @@
-"""State files: SQLite files of the server with row checksums, durable before any acknowledgement."""
+"""State databases: SQLite files of the server with row checksums, durable before any acknowledgement."""
 
 import logging
 import os
@@ -28,7 +28,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StateKind:
-    """What a kind of state file holds, and which errors it raises."""
+    """What a kind of state database holds, and which errors it raises."""
 
     schema: Schema
     content: str
@@ -43,7 +43,7 @@ class StateKind:
     """How long to wait while another program holds the file [s]."""
 
 
-class StateFile:
+class StateDatabase:
     """A SQLite file of one kind; thread-safe, and several processes may share the file.
 
     A subclass sets `kind`, reads inside `_lock_for_reading` and writes inside `_transaction`.
