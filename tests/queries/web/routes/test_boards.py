@@ -46,6 +46,12 @@ PANELS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def patient_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pictures of links take their time beside other tests; no test hangs on the machine's speed."""
+    monkeypatch.setattr(links, "PICTURE_S", 60.0)
+
+
 @pytest.fixture
 def boards(tmp_path: Path) -> Iterator[BoardStore]:
     made = BoardStore(tmp_path / "boards.sqlite")
