@@ -194,7 +194,9 @@ def limit_resources(limits: JobLimits, task: Task, folders: Sequence[Path]) -> I
     def watch() -> None:
         ends_s = time.monotonic() + limits.seconds
         while not has_ended.wait(WATCHED_S if not reasons else REPEATED_S):
-            reason = _time_reason(limits, task) if time.monotonic() > ends_s else _disk_reason(limits, before_bytes, folders)
+            reason = (
+                _time_reason(limits, task) if time.monotonic() > ends_s else _disk_reason(limits, before_bytes, folders)
+            )
             if reason:
                 reasons.append(reason)
                 # Again if a library swallowed it.
