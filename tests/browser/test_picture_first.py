@@ -72,7 +72,7 @@ def test_the_picture_fills_the_window(browser: Browser, address: str) -> None:
             frame = page.evaluate(FRAME, "picture")
             shrink = np.cos(np.radians(frame["middle"]))
             assert frame["height"] / frame["width"] == pytest.approx(frame["up"] / (frame["across"] * shrink), rel=0.02)
-        assert page.locator("#picture").get_attribute("data-ground") is not None
+        eventually(page, lambda: page.locator("#picture").get_attribute("data-ground") is not None)
         # Time stands with the picture, whatever else there is.
         page.get_by_label("Every").select_option("1h")
         expect(page.get_by_label("Time cell")).to_be_in_viewport()

@@ -21,6 +21,7 @@ export class StandingForm {
     this.saved = saved;
     this.closed = closed;
     this.turn = 0;
+    this.pauses = {};
     const { variables, stations } = frame.known;
     const text = (id, value = "", given = {}) => h("input", { id, type: "text", value, autocomplete: "off", ...given });
     const hasMap = around(stations) !== null;
@@ -67,7 +68,7 @@ export class StandingForm {
       h("div", { class: "buttons" }, this.go, this.leaving), this.told);
     form.addEventListener("input", ({ target }) => {
       if (target === this.query) this.takeText();
-      else if (target === this.step || target === this.station) this.soon(() => this.rebuild());
+      else if (target === this.step || target === this.station) this.soon("rebuild");
       else this.follow();
     });
     return form;
@@ -219,12 +220,13 @@ export class StandingForm {
   /** Show the title that is taken where none is typed, and soon which alerts would have been raised. */
   follow() {
     this.name.placeholder = T.standing.titled[this.condition.way](longName(this.frame.known.variables, this.variable.value), this.condition.value("level") || "…", this.unit);
-    this.soon(() => this.look());
+    this.soon("look");
   }
 
-  soon(act) {
-    clearTimeout(this.pause);
-    this.pause = setTimeout(act, PAUSE_MS);
+  /** Call a method once typing rests; neither of the two puts the other off. */
+  soon(method) {
+    clearTimeout(this.pauses[method]);
+    this.pauses[method] = setTimeout(() => this[method](), PAUSE_MS);
   }
 
   async look() {
