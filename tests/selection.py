@@ -546,6 +546,13 @@ LONG: Final[dict[str, dict[str, Less]]] = {
         ),
     },
     "bench/test_pages_bench.py": {
+        "test_a_board_follows_and_keeps_no_figures": Less(
+            0, "a benchmark in small; browser/test_boards.py has panels that follow new readings in place"
+        ),
+        "test_pages_of_many_stations_are_opened_until_they_answer": Less(
+            0,
+            "a benchmark in small; each page is opened by tests of its own, and browser/test_stations.py has many rows",
+        ),
         "test_pages_that_are_left_open_complain_of_nothing_and_keep_no_figures": Less(
             0, "browser/test_explore.py looks for figures that are kept after three questions"
         ),
@@ -584,6 +591,9 @@ LONG: Final[dict[str, dict[str, Less]]] = {
         ),
         Less(0, "of a benchmark in small, on Spark; hypergrid/wo_join has the oracles"),
     ),
+    "browser/test_boards.py": {
+        "test_a_wall_fills_the_window_until_escape": Less(1, "in one scheme of two"),
+    },
     "browser/test_brush.py": {
         "test_axe_finds_nothing_serious": Less(1, "in one scheme of two"),
     },
@@ -594,6 +604,9 @@ LONG: Final[dict[str, dict[str, Less]]] = {
     },
     "browser/test_frame.py": {
         "test_every_page_fits_every_window": Less(2, "the narrowest window and the widest"),
+    },
+    "browser/test_import.py": {
+        "test_networks_of_strangers_are_imported_as_they_are": Less(1, "network, that of the plain; three in the soak"),
     },
     "browser/test_variogram.py": {
         "test_axe_finds_nothing_serious": Less(1, "in one scheme of two"),

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
@@ -149,9 +150,10 @@ def answers(archive: Path) -> Iterator[tuple[str, Any]]:
 
 
 def kind(path: Path, archive: Path) -> str:
-    """Return what a file is one of: its folder, and in the folder of raw copies no more."""
+    """Return what a file is one of: its folder, its name without ids and numbers, and of raw copies no more."""
     parts = path.relative_to(archive).parts
-    return parts[0] if parts[0] == "raw" else "/".join((*parts[:-1], "" if parts[0] == "store" else parts[-1]))
+    name = "" if parts[0] == "store" else re.sub("[0-9A-Z]{20}|[0-9]+", "0", parts[-1])
+    return parts[0] if parts[0] == "raw" else "/".join((*parts[:-1], name))
 
 
 def prove(made: Path, folder: Path, *, of_each_kind: int | None) -> int:
