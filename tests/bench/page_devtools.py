@@ -5,6 +5,8 @@ hour cannot be told through it.
 """
 
 import json
+import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -98,12 +100,13 @@ def devtools() -> Iterator[Devtools]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         ports = ("--headless", "--remote-debugging-port=0", f"--user-data-dir={profile}")
         command = [a_chromium(), *OPTIONS, *_OPEN_TABS, *ports, "about:blank"]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        # A session of its own: some distributions start it by a script, which would end alone.
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
         try:
             assert process.stderr is not None
             line = next(one for one in process.stderr if one.startswith("DevTools listening on "))
             with connect(line.split()[-1], max_size=None) as connection:
                 yield Devtools(connection)
         finally:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGTERM)
             process.wait(30)
