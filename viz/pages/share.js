@@ -62,19 +62,16 @@ export class Share {
   /** Open what came of it: words, and below them a text where there is one. */
   open(text) {
     this.text.hidden = !text;
-    const isOpen = this.result.matches(":popover-open");
-    if (!isOpen) this.result.showPopover();
-    this.place();
-    if (!isOpen) this.follow();
+    if (this.result.matches(":popover-open")) return;
+    this.result.showPopover();
+    this.follow();
   }
 
   /** Keep what came of it beside the buttons, which move as the page below it is drawn, until it is closed. */
   follow() {
-    requestAnimationFrame(() => {
-      if (!this.result.matches(":popover-open")) return;
-      this.place();
-      this.follow();
-    });
+    if (!this.result.matches(":popover-open")) return;
+    this.place();
+    requestAnimationFrame(() => this.follow());
   }
 
   /** Put what came of it below the buttons, or above them where there is room only there, inside the window. */
