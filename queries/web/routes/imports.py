@@ -88,7 +88,7 @@ def router(importer: Importer) -> APIRouter:
     def remove_file(request: Request, name: str, file: str) -> None:
         """Remove a file of an import."""
         with resolve_name(request, name):
-            importer.remove_file(known(request, name), file)
+            importer.remove_file(name, file)
 
     @routes.get("/imports/{name}/proposal", responses=answer_of("ImportProposal"))
     async def propose(request: Request, name: str) -> dict[str, Any]:
