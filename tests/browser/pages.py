@@ -128,9 +128,10 @@ def digest(page: Page, place: str = "picture") -> str:
 
 def data(page: Page, name: str, column: str, place: str = "picture") -> Any:  # noqa: ANN401 - what a source holds
     """Return a column of a source of a figure; images as shape and values, None where they are missing."""
-    # A figure whose place has changed its size is drawn again.
-    page.wait_for_function("([place, name]) => document.getElementById(place).figure?.find(name)", arg=[place, name])
-    return page.evaluate(MODEL, [place, name, column])
+    # A figure whose place has changed its size is drawn again: it is waited for and read in one turn of the page.
+    drawn = "document.getElementById(place).figure?.find(name)"
+    read = f"([place, name, column]) => {drawn} && [({MODEL})([place, name, column])]"
+    return page.wait_for_function(read, arg=[place, name, column]).json_value()[0]
 
 
 def image(page: Page, place: str = "picture") -> dict[str, Any]:
