@@ -32,6 +32,7 @@ from hypergrid.archive.arrays.records import FileEntry, Reject, Snapshot, decode
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.variable_group import Extent, VariableGroup
 from hypergrid.archive.arrays.withdrawn import Withdrawn
+from hypergrid.archive.disk.concurrent_io import open_root
 from hypergrid.archive.disk.folder import Identity, create_folder, read_identity, remove_folder, synchronise
 from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.disk.retention import (
@@ -588,7 +589,7 @@ class Archive:
                 self.sums.settle()
                 self.sums.verify(session.snapshot_id)
             with name_damaged_chunks(self.path, lambda: (self.root, self.slices)):
-                root = zarr.open_group(session.store, mode="r+")
+                root = open_root(session)
                 prepared = prepare(Root(root))
                 writer = Writer(root, slices=self.slices, batch=batch)
                 writer.changed |= prepared

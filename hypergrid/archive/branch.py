@@ -14,7 +14,6 @@ from typing import Final
 
 import icechunk
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from hypergrid.archive.archive import LOCK, Archive
@@ -23,6 +22,7 @@ from hypergrid.archive.arrays.records import Json
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.variable_group import VariableGroup
 from hypergrid.archive.diff import diff_from_log
+from hypergrid.archive.disk.concurrent_io import open_root
 from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.disk.snapshot_checksums import commit_session
 from hypergrid.archive.disk.storage import BRANCH
@@ -45,7 +45,7 @@ class Fork:
 
     def flags(self, judged: Readings) -> "ForkResult":
         """Set new flags on readings of a variable; forks must write disjoint chunks."""
-        writer = Writer(zarr.open_group(self.session.store, mode="r+"), slices=self.slices, batch="")
+        writer = Writer(open_root(self.session), slices=self.slices, batch="")
         changed, beside = writer.flags_in_cells(judged)
         return ForkResult(self, changed, beside)
 
@@ -146,7 +146,7 @@ class Branch:
         """Create the arrays for test bits; idempotent."""
         session = self._repository.writable_session(self.name)
         # Before any fork: forks cannot create arrays.
-        groups = [VariableGroup.load(zarr.open_group(session.store, mode="r+"), name) for name in variables]
+        groups = [VariableGroup.load(open_root(session), name) for name in variables]
         lacking = [group for group in groups if not group.tested]
         for group in lacking:
             group.keep_tests()
@@ -169,7 +169,7 @@ class Branch:
             raise ValueError("a branch commits what was written through its fork; call fork() first")
         self._session = None
         session.merge(*(change.fork.session for change in written))
-        writer = Writer(zarr.open_group(session.store, mode="r+"), slices=self._slices, batch="")
+        writer = Writer(open_root(session), slices=self._slices, batch="")
         changed = [change.changed + writer.flags(change.beside) for change in written]
         counted = [{**note, "changed": count} for note, count in zip(notes, changed, strict=True)]
         self._commit(session, message, counted, now_ns)
@@ -179,7 +179,7 @@ class Branch:
     def _commit(self, session: icechunk.Session, message: str, notes: Sequence[Json], now_ns: int) -> None:
         content = {"time_ns": int(now_ns), "batch": "", "slices": {}, "counts": {}, NAME: self.name, _NOTES: notes}
         # Icechunk refuses empty commits, but a part without changed flags must be noted as done, too.
-        zarr.open_group(session.store, mode="r+").attrs[_NOTES] = len(self.notes) + len(notes)
+        open_root(session).attrs[_NOTES] = len(self.notes) + len(notes)
         # On a file system, concurrent Icechunk commits lose data.
         with wait_for_lock(self._lock):
             commit_session(self._sums, self._repository, session, self.name, message, content)
@@ -200,7 +200,7 @@ class Branch:
         # A run that was killed may have published already.
         if (done := self.find_published(result.batch)) is not None:
             return done
-        judged = Root(zarr.open_group(self._repository.readonly_session(branch=self.name).store, mode="r"))
+        judged = Root(open_root(self._repository.readonly_session(branch=self.name)))
         with self.base.commit(batch=result.batch, message=result.message, now_ns=now_ns) as writer:
             newest = self.base.latest()
             changes = self._read_changes(newest)

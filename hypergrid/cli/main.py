@@ -6,6 +6,7 @@ Commands import the engine, which takes a second; `hypergrid --help` needs only 
 import importlib
 import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Final, cast
 
 import typer
@@ -111,8 +112,12 @@ class LazyGroup(TyperGroup):
 
 
 def load_command(name: str) -> TyperCommand:
-    loaded = cast(TyperGroup, typer.main.get_command(importlib.import_module("hypergrid.cli.commands").app))
-    return cast(TyperCommand, loaded.commands[name])
+    return cast(TyperCommand, _load_commands().commands[name])
+
+
+@cache
+def _load_commands() -> TyperGroup:
+    return cast(TyperGroup, typer.main.get_command(importlib.import_module("hypergrid.cli.commands").app))
 
 
 app = typer.Typer(

@@ -9,7 +9,7 @@ import zarr
 from numpy.typing import NDArray
 
 from hypergrid.archive.arrays.table import CODECS
-from hypergrid.archive.disk.concurrent_io import create_arrays, read_blocks, write_blocks
+from hypergrid.archive.disk.concurrent_io import EmptyArray, read_blocks, write_blocks
 from hypergrid.core.errors import InvalidTime
 from hypergrid.core.flags import TESTS as FLAG_TESTS
 from hypergrid.core.lru_cache import LruCache
@@ -242,22 +242,16 @@ class CellArrays:
         ]
 
 
-def create_cells(group: zarr.Group, *, slices: int, unit: str) -> None:
-    """Create the empty arrays of a variable without series."""
-    common = {
-        "shape": (slices, 0),
-        "chunks": (CHUNK_SLICES, CHUNK_SERIES),
-        "compressors": CODECS,
-        "dimension_names": ("slice", "series"),
-    }
-    units = {"value": unit, "flag": "1"}
-    create_arrays(
-        group,
-        {
-            name: {**common, "dtype": dtype, "fill_value": fill, "attributes": {"units": units.get(name, "ns")}}
-            for name, (dtype, fill) in ARRAYS.items()
-        },
-    )
+def describe_cells(*, slices: int, unit: str) -> dict[str, EmptyArray]:
+    """Return the arrays of a variable without series."""
+    shape, chunks, units = (slices, 0), (CHUNK_SLICES, CHUNK_SERIES), {"value": unit, "flag": "1"}
+    return {
+        name: EmptyArray(
+            dtype, shape, chunks, CODECS, fill_value=fill, dimension_names=("slice", "series"),
+            units=units.get(name, "ns"),
+        )
+        for name, (dtype, fill) in ARRAYS.items()
+    }  # fmt: skip
 
 
 def create_tests(group: zarr.Group, *, slices: int, series: int) -> zarr.Array[Any]:

@@ -16,7 +16,7 @@ import zarr
 from hypergrid.archive.arrays.records import FileEntry, Json, Reject
 from hypergrid.archive.arrays.table import ColumnTable, append_rows
 from hypergrid.archive.arrays.withdrawn import Withdrawn
-from hypergrid.archive.disk.concurrent_io import open_group
+from hypergrid.archive.disk.concurrent_io import open_group, open_root
 from hypergrid.core.errors import NotFound
 
 _RECORDS: Final[dict[str, type[Reject] | type[FileEntry]]] = {"rejects": Reject, "files": FileEntry}
@@ -89,7 +89,7 @@ class Root:
 
     @classmethod
     def open(cls, repository: icechunk.Repository, snapshot: str) -> "Root":
-        return cls(zarr.open_group(repository.readonly_session(snapshot_id=snapshot).store, mode="r"))
+        return cls(open_root(repository.readonly_session(snapshot_id=snapshot)))
 
     @classmethod
     def create(cls, group: zarr.Group) -> "Root":

@@ -10,10 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 from zarr.codecs import BloscCodec, Crc32cCodec
 
 from hypergrid.archive.disk.concurrent_io import (
-    create_arrays,
+    EmptyArray,
+    Node,
+    create_nodes,
     extend_arrays,
     name_damaged_chunks,
+    open_group,
     open_nodes,
+    place_nodes,
     read_blocks,
 )
 
@@ -42,16 +46,8 @@ class ColumnTable:
     @classmethod
     def create(cls, parent: zarr.Group, name: str, *, columns: Mapping[str, str]) -> "ColumnTable":
         """Create an empty table; `columns` maps names to NumPy types or "text"."""
-        group = parent.create_group(name, attributes={"columns": dict(columns)})
-        arrays: dict[str, dict[str, Any]] = {}
-        for column, kind in columns.items():
-            if kind == _TEXT:
-                content, ends = _array_names(column, kind)
-                arrays |= {content: _make_empty("uint8", _CHUNK_BYTES), ends: _make_empty("int64", CHUNK_ROWS)}
-            else:
-                arrays[column] = _make_empty(kind, CHUNK_ROWS)
-        create_arrays(group, arrays)
-        return cls(group)
+        create_nodes(parent, place_nodes(name, describe_table(columns)))
+        return cls(open_group(parent, name))
 
     def __len__(self) -> int:
         name, kind = next(iter(self.columns.items()))
@@ -95,7 +91,7 @@ class ColumnTable:
     def add_column(self, name: str, kind: str) -> None:
         """Add a numeric column, 0 in the existing rows."""
         rows = len(self)
-        create_arrays(self._group, {name: _make_empty(kind, CHUNK_ROWS)})
+        create_nodes(self._group, {name: _make_empty(kind, CHUNK_ROWS)})
         self.columns[name] = kind
         self._group.attrs["columns"] = dict(self.columns)
         self._get_array(name).resize((rows,))
@@ -113,6 +109,18 @@ class ColumnTable:
         return self._arrays[name]
 
 
+def describe_table(columns: Mapping[str, str]) -> dict[str, Node]:
+    """Return the group, by "", and the arrays of an empty table; `columns` as of `ColumnTable.create`."""
+    nodes: dict[str, Node] = {"": {"columns": dict(columns)}}
+    for column, kind in columns.items():
+        if kind == _TEXT:
+            content, ends = _array_names(column, kind)
+            nodes |= {content: _make_empty("uint8", _CHUNK_BYTES), ends: _make_empty("int64", CHUNK_ROWS)}
+        else:
+            nodes[column] = _make_empty(kind, CHUNK_ROWS)
+    return nodes
+
+
 def append_rows(added: Iterable[tuple[ColumnTable, Mapping[str, ArrayLike | Sequence[str]]]]) -> None:
     """Append rows to several tables concurrently; as `ColumnTable.append` for each."""
     encoded = [(table, table.encode_rows(columns)) for table, columns in added]
@@ -124,5 +132,5 @@ def _array_names(column: str, kind: str) -> tuple[str, ...]:
     return (column, column + _END) if kind == _TEXT else (column,)
 
 
-def _make_empty(dtype: str, chunk: int) -> dict[str, Any]:
-    return {"shape": (0,), "chunks": (chunk,), "dtype": dtype, "compressors": CODECS}
+def _make_empty(dtype: str, chunk: int) -> EmptyArray:
+    return EmptyArray(dtype, (0,), (chunk,), CODECS)

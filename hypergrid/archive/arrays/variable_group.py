@@ -15,8 +15,8 @@ from hypergrid.archive.arrays.cells import (
     CellArrays,
     Slices,
     TilePool,
-    create_cells,
     create_tests,
+    describe_cells,
     split_consecutive,
     unique_numbers,
 )
@@ -27,8 +27,8 @@ from hypergrid.archive.arrays.records import (
     encode_series,
     node_name,
 )
-from hypergrid.archive.arrays.table import CHUNK_ROWS, ColumnTable
-from hypergrid.archive.disk.concurrent_io import open_group, open_nodes
+from hypergrid.archive.arrays.table import CHUNK_ROWS, ColumnTable, describe_table
+from hypergrid.archive.disk.concurrent_io import create_nodes, open_group, open_nodes, place_nodes
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import Window
 from hypergrid.core.units import Variable
@@ -80,10 +80,13 @@ class VariableGroup:
 
     @classmethod
     def create(cls, root: zarr.Group, variable: Variable, *, slices: Slices) -> "VariableGroup":
-        group = root.require_group(GROUP).create_group(node_name(variable.name))
-        create_cells(group, slices=slices.count, unit=variable.unit)
-        ColumnTable.create(group, _SIDE, columns=_SIDE_COLUMNS)
-        created = cls(group, variable, (), None, np.empty(0, np.int64), 0, 0, 0, spans=_NO_SPANS)
+        above, name = root.require_group(GROUP), node_name(variable.name)
+        nodes = {
+            **describe_cells(slices=slices.count, unit=variable.unit),
+            **place_nodes(_SIDE, describe_table(_SIDE_COLUMNS)),
+        }
+        create_nodes(above, place_nodes(name, {"": {}, **nodes}))
+        created = cls(open_group(above, name), variable, (), None, np.empty(0, np.int64), 0, 0, 0, spans=_NO_SPANS)
         created.save()
         return created
 

@@ -4,20 +4,29 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final, TypeVar
 
 import icechunk
 import numpy as np
 import zarr
 import zarr.api.asynchronous
 from numpy.typing import NDArray
+from zarr.abc.codec import BytesBytesCodec
+from zarr.core.buffer import default_buffer_prototype
 from zarr.core.common import AccessModeLiteral
+from zarr.core.group import GroupMetadata
 from zarr.core.sync import sync
+from zarr.storage import MemoryStore
 
 from hypergrid.core.errors import DamagedArchive
 
 Answer = TypeVar("Answer")
+_DOCUMENT: Final = "zarr.json"
+"""File of the metadata of a node."""
+_FORMAT: Final = 3
+"""Of Zarr: where it is not given, the files of format 2 are looked for as well."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,12 @@ def list_stored_chunks(array: zarr.Array[Any]) -> list[tuple[int, ...]]:
     return sorted(sync(places()))
 
 
+def open_root(session: icechunk.Session) -> zarr.Group:
+    """Open the root group of a session, for writing where the session is."""
+    mode: AccessModeLiteral = "r" if session.read_only else "r+"
+    return zarr.open_group(session.store, mode=mode, zarr_format=_FORMAT, use_consolidated=False)
+
+
 def open_group(parent: zarr.Group, path: str) -> zarr.Group:
     group = parent[path]
     assert isinstance(group, zarr.Group)
@@ -95,17 +110,65 @@ def open_array(parent: zarr.Group, path: str) -> zarr.Array[Any]:
 def open_nodes(group: zarr.Group, paths: Sequence[str]) -> list[zarr.Group | zarr.Array[Any]]:
     mode: AccessModeLiteral = "r" if group.store.read_only else "r+"
     opened_nodes = _run_concurrently(
-        [zarr.api.asynchronous.open(store=group.store, path=f"{group.path}/{path}", mode=mode) for path in paths]
+        [
+            zarr.api.asynchronous.open(
+                store=group.store, path=f"{group.path}/{path}", mode=mode, zarr_format=_FORMAT, use_consolidated=False
+            )
+            for path in paths
+        ]
     )
     return [zarr.Group(node) if isinstance(node, zarr.AsyncGroup) else zarr.Array(node) for node in opened_nodes]
 
 
-def create_arrays(group: zarr.Group, arrays: Mapping[str, Mapping[str, Any]]) -> None:
-    """Create arrays below a group; each value holds the arguments of `zarr.create_array`."""
-    prefix = f"{group.path}/" if group.path else ""
-    _run_concurrently(
-        [zarr.api.asynchronous.create_array(group.store, name=prefix + name, **asked) for name, asked in arrays.items()]
-    )
+@dataclass(frozen=True)
+class EmptyArray:
+    """An array to create, which holds its fill value everywhere."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    codecs: tuple[BytesBytesCodec, ...] = field(hash=False)
+    """Of each chunk's bytes."""
+    fill_value: float = 0
+    dimension_names: tuple[str, ...] | None = None
+    units: str | None = None
+    """Attribute of that name."""
+
+    @cache  # noqa: B019 - a dozen kinds of array, and a unit each of values
+    def document(self) -> bytes:
+        """Return the metadata document that Zarr writes for it."""
+        store = MemoryStore()
+        zarr.create_array(
+            store, dtype=self.dtype, shape=self.shape, chunks=self.chunks, compressors=self.codecs,
+            fill_value=self.fill_value, dimension_names=self.dimension_names,
+            attributes={} if self.units is None else {"units": self.units},
+        )  # fmt: skip
+        document = sync(store.get(_DOCUMENT, default_buffer_prototype()))
+        assert document is not None
+        return document.to_bytes()
+
+
+Node = Mapping[str, Any] | EmptyArray
+"""A group to create, given by its attributes, or an array."""
+
+
+def create_nodes(parent: zarr.Group, nodes: Mapping[str, Node]) -> None:
+    """Create groups and arrays, by their paths below a group; none may exist, but the groups above them do."""
+    # `zarr.create_array` would take eight times as long, as it also looks for every group above each array.
+    prototype = default_buffer_prototype()
+    requests = []
+    for path, node in nodes.items():
+        if isinstance(node, EmptyArray):
+            document = prototype.buffer.from_bytes(node.document())
+        else:
+            document = GroupMetadata(attributes=dict(node)).to_buffer_dict(prototype)[_DOCUMENT]
+        requests.append(parent.store.set("/".join(filter(None, (parent.path, path, _DOCUMENT))), document))
+    _run_concurrently(requests)
+
+
+def place_nodes(path: str, nodes: Mapping[str, Node]) -> dict[str, Node]:
+    """Return the nodes of a group, itself by "", by their paths below the group above it."""
+    return {f"{path}/{name}" if name else path: node for name, node in nodes.items()}
 
 
 def read_blocks(arrays: Sequence[zarr.Array[Any]], *block: slice) -> list[NDArray[Any]]:

@@ -25,7 +25,7 @@ from hypergrid.archive.arrays.records import FileEntry, Repair, node_name
 from hypergrid.archive.arrays.root import SPARE, SPARED, TABLES, Root, Row
 from hypergrid.archive.arrays.table import CHUNK_ROWS
 from hypergrid.archive.arrays.variable_group import VariableGroup
-from hypergrid.archive.disk.concurrent_io import list_stored_chunks, open_array, open_group
+from hypergrid.archive.disk.concurrent_io import list_stored_chunks, open_array, open_group, open_root
 from hypergrid.core.errors import HyperGridError
 from hypergrid.core.flags import ABSENT, MISSING, NOT_EVALUATED
 from hypergrid.core.readings import Readings
@@ -345,8 +345,8 @@ def has_all_chunks(repository: icechunk.Repository, snapshot: str) -> bool:
 
     If the snapshot itself is unreadable, Icechunk raises or panics.
     """
-    store = repository.readonly_session(snapshot_id=snapshot).store
-    return bool(sync(_are_all_there(store, zarr.open_group(store, mode="r"))))
+    session = repository.readonly_session(snapshot_id=snapshot)
+    return bool(sync(_are_all_there(session.store, open_root(session))))
 
 
 async def _are_all_there(store: icechunk.IcechunkStore, root: zarr.Group) -> bool:

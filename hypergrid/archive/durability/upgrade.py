@@ -33,7 +33,13 @@ from hypergrid.archive.arrays.records import Json
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.table import CODECS
 from hypergrid.archive.arrays.variable_group import GROUP as VARIABLES
-from hypergrid.archive.disk.concurrent_io import DamagedChunks, list_stored_chunks, name_damaged_chunks, open_group
+from hypergrid.archive.disk.concurrent_io import (
+    DamagedChunks,
+    list_stored_chunks,
+    name_damaged_chunks,
+    open_group,
+    open_root,
+)
 from hypergrid.archive.disk.folder import VERSION, Identity, read_identity, write_identity
 from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.disk.retention import MARKER as MAINTAINED
@@ -201,7 +207,7 @@ class _UpgradeRun:
         for name in left:
             self.progress("copy", (len(names) - len(left)) / (len(names) + 1))
             session = self.repository.writable_session(WORKING)
-            target = zarr.open_group(session.store, mode="r+")
+            target = open_root(session)
             for array in _iterate_arrays(source, name):
                 try:
                     _copy_array(array, target)
@@ -210,7 +216,7 @@ class _UpgradeRun:
             self._commit(session, name)
         if "" not in done:
             session = self.repository.writable_session(WORKING)
-            zarr.open_group(session.store, mode="r+").attrs[_LAYOUT] = VERSION
+            open_root(session).attrs[_LAYOUT] = VERSION
             self._commit(session, "")
         self.progress("copy", 1.0)
         return len(left)
