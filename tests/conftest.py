@@ -1,5 +1,6 @@
 """What every test gets: its marks, a loopback network, one Spark session a run, and skips that can be forbidden."""
 
+import gc
 import os
 import signal
 import socket
@@ -21,6 +22,13 @@ pytest_plugins = ["tests.selection"]
 
 FORBIDDEN_SKIPS = frozenset(os.environ.get("HYPERGRID_FORBID_SKIPS", "").replace(",", " ").split())
 """Markers whose tests must not skip: continuous integration names ``browser``."""
+
+
+def pytest_collection_finish() -> None:
+    """Keep what collecting made, which lives as long as the run, out of each collection of garbage (a tenth of it)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000)
 
 
 @pytest.hookimpl(wrapper=True)

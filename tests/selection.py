@@ -45,7 +45,8 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "end_to_end/test_wheel.py": (
             "test_the_command_says_that_benchmarks_need_a_checkout",
             "test_the_demo_its_query_and_its_files_are_made_without_the_checkout",
-            "test_files_are_read_on_spark_and_a_watched_folder_by_the_receiver_without_the_checkout",
+            "test_files_are_read_on_spark_without_the_checkout",
+            "test_a_watched_folder_is_read_on_spark_without_the_checkout",
             "test_the_server_and_its_client_work_without_the_checkout",
             "test_a_small_network_needs_neither_spark_nor_java",
         ),
@@ -628,6 +629,9 @@ LONG: Final[dict[str, dict[str, Less]]] = {
     },
     "end_to_end/test_sample_network.py": {
         "test_q1_halves_the_error_of_the_plain_mean": Less(1, "one network of three"),
+    },
+    "end_to_end/test_wheel.py": {
+        "test_files_are_read_on_spark_without_the_checkout": Less(0, "the demo reads its files on Spark, too"),
     },
     "hypergrid/execution/test_strategies.py": {
         "test_every_strategy_gives_the_same_surface": Less(12, "questions of 40, spread evenly"),

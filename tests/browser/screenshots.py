@@ -1,7 +1,8 @@
 """Takes the README's screenshots: ``python -m tests.browser.screenshots [OUT]``.
 
 Which pages are taken follows from the README: it shows `station_data/pictures/screenshot_NAME.png`, and NAME is that of
-a page. The pages are those of a server of nine days of the sample network.
+a page. The pages are those of a server of nine days of the sample network, beside which a tenth is ingested, so that
+there are alerts.
 """
 
 import re
@@ -14,27 +15,37 @@ from typing import Final
 from playwright.sync_api import Page, sync_playwright
 
 import hypergrid as hg
+from hypergrid.core.times import DAY_NS
+from ingest.job import ingest
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
 from queries.web.app import Services, create_app
+from station_data.generate import generate
 from tests.browser.pages import QUERIES, ROOT
 from tests.chromium import OPTIONS, SHELL, chromium_path
+from tests.ingest.brokers import wait_until
 from tests.serving import serving
-from tools.docs.blocks import make_demo
+from tools.docs.blocks import NOW_NS, make_demo
 from viz.site import site
 
 WIDTH, HEIGHT = 1280, 800
 QUIET_MS: Final = 4000
 """How long a page may settle after it is ready: answers arrive and pictures sharpen."""
 LONGEST_MS: Final = 120_000
-FROST: Final = {
-    "name": "frost",
-    "title": "Frost at the pass",
-    "query": {"variable": "air_temperature", "steps": [{"op": "aggregate", "function": "mean", "time": "10min"}]},
-    "condition": {"kind": "threshold", "below": "0 degC", "clear": "1 degC"},
-    "to": ["events"],
-}
+MEANS: Final = [{"op": "aggregate", "function": "mean", "time": "10min"}]
+WATCHED: Final = (
+    {
+        "title": "Frost at the stations",
+        "query": {"variable": "air_temperature", "steps": MEANS},
+        "condition": {"kind": "threshold", "below": "-2 degC", "clear": "-1.5 degC"},
+    },
+    {
+        "title": "Strong wind",
+        "query": {"variable": "wind_speed", "steps": MEANS},
+        "condition": {"kind": "threshold", "above": "3 m/s", "clear": "2.5 m/s"},
+    },
+)
 
 
 def main(out: Path) -> int:
@@ -47,8 +58,13 @@ def main(out: Path) -> int:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         archive = hg.open(make_demo(Path(folder)))
         with StandingQueries(archive, clock=time.time_ns, folder=Path(folder)) as standing:
-            standing.add(FROST)
+            for definition in WATCHED:
+                standing.add(definition)
             standing.start()
+            generate(Path(folder) / "newest", start="2007-10-05", days=1, formats=("sensorscope",))
+            ingest([Path(folder) / "newest"], archive.store.path, engine="inprocess", now_ns=NOW_NS + DAY_NS)
+            newest = hg.open(archive.store.path).snapshot
+            wait_until(lambda: all(one["snapshot"] == newest for one in standing.listing()))
             app = create_app(Runner(archive), Catalogue(archive, saved=QUERIES), services=Services(standing=standing))
             app.mount("/", site())
             browser = playwright.chromium.launch(executable_path=path, headless=True, args=list(OPTIONS))

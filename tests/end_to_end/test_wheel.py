@@ -82,8 +82,9 @@ def requirements(of: Distribution, extras: Collection[str]) -> dict[str, Distrib
 @pytest.fixture(scope="module")
 def demo(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("elsewhere")
-    ran = run(installed / "hypergrid", "demo", "--no-serve", "--folder", "demo", "--json", folder=folder)
-    assert json.loads(ran)["q1"]["rmse_K"] < 0.3
+    ran = json.loads(run(installed / "hypergrid", "demo", "--no-serve", "--folder", "demo", "--json", folder=folder))
+    assert ran["q1"]["rmse_K"] < 0.3
+    assert ran["ingest"]["engine"] == "spark"
     return folder / "demo"
 
 
@@ -173,27 +174,41 @@ def test_the_demo_its_query_and_its_files_are_made_without_the_checkout(installe
     assert -10 < float(mean) < 15
 
 
-def test_files_are_read_on_spark_and_a_watched_folder_by_the_receiver_without_the_checkout(
-    installed: Path, tmp_path: Path
-) -> None:
-    watched = tmp_path / "watched"
-    watched.mkdir()
+@pytest.fixture
+def watched(tmp_path: Path) -> Path:
+    """A folder with one file, beside its description."""
+    folder = tmp_path / "watched"
+    folder.mkdir()
     rows = [f"2024-01-01 00:{minute:02},s1,{minute / 10}" for minute in range(0, 60, 10)]
-    (watched / "a.csv").write_text("\n".join(["time,station,air_temperature", *rows, ""]))
+    (folder / "a.csv").write_text("\n".join(["time,station,air_temperature", *rows, ""]))
     (tmp_path / "deployment.toml").write_text(
         '[network]\nname = "n"\nslice_s = 600\n'
         '[[feed]]\nname = "f"\nfiles = "*.csv"\nformat = "csv"\ntimezone = "UTC"\n'
         '[feed.columns]\nair_temperature = { variable = "air_temperature", unit = "degC" }\n'
     )
-    hypergrid, described = installed / "hypergrid", ("--deployment", tmp_path / "deployment.toml")
-    run(hypergrid, "ingest", watched, "--archive", tmp_path / "batch", *described, "--engine", "spark", folder=tmp_path)
-    run(hypergrid, "stream", tmp_path / "streamed", *described, "--watch", watched, "--until-idle", folder=tmp_path)
+    return folder
+
+
+def count_readings(installed: Path, archive: Path) -> int:
     program = (
         "import sys; from hypergrid.archive import Archive;"
-        "print(*(len(Archive.open(path).read('air_temperature')) for path in sys.argv[1:]))"
+        "print(len(Archive.open(sys.argv[1]).read('air_temperature')))"
     )
-    counts = run(installed / "python", "-c", program, tmp_path / "batch", tmp_path / "streamed", folder=tmp_path)
-    assert counts.split() == ["6", "6"]
+    return int(run(installed / "python", "-c", program, archive, folder=archive.parent))
+
+
+def test_files_are_read_on_spark_without_the_checkout(installed: Path, watched: Path) -> None:
+    folder = watched.parent
+    words = ("--archive", folder / "archive", "--deployment", folder / "deployment.toml", "--engine", "spark")
+    run(installed / "hypergrid", "ingest", watched, *words, folder=folder)
+    assert count_readings(installed, folder / "archive") == 6
+
+
+def test_a_watched_folder_is_read_on_spark_without_the_checkout(installed: Path, watched: Path) -> None:
+    folder = watched.parent
+    words = ("--deployment", folder / "deployment.toml", "--watch", watched, "--until-idle")
+    run(installed / "hypergrid", "stream", folder / "archive", *words, folder=folder)
+    assert count_readings(installed, folder / "archive") == 6
 
 
 def test_a_small_network_needs_neither_spark_nor_java(without_spark: Path, tmp_path: Path) -> None:

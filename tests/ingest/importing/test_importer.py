@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ PLAIN = "station,time,air_temperature,humidity\n" + "".join(
     f"{name},2024-07-12T{hour:02}:00,{15 + hour / 2},{60 + hour}\n" for name in ("N1", "N2") for hour in range(24)
 )
 
-
+HOURLY = {"a.csv": hourly("T [degC]", lambda n: f"{warm(n)}")}
 FITTING = '[network]\nname = "empty"\nslice_s = 120.0\n[[feed]]\nname = "f"\nfiles = "*.csv"\nformat = "csv"\n'
 """A deployment that fits the archive."""
 
@@ -339,7 +340,7 @@ def test_a_run_outlives_its_server_and_one_runs_at_a_time(importer: FolderImport
 def test_a_run_that_takes_too_long_ends(archive: Path) -> None:
     importer = FolderImporter(archive, ImportLimits(50_000_000, 50, 200_000_000, 1))
     slow = FolderImporter(archive, LIMITS)
-    name = send(importer, {"a.csv": rows_of(300_000)})
+    name = send(importer, {"a.csv": rows_of(100_000)})
     slow.describe(name, slow.propose(name)["document"])
     state = finish(importer, name)
     assert state["state"] == "failed"
@@ -456,6 +457,18 @@ def test_a_deployment_that_is_too_large_is_refused(importer: FolderImporter) -> 
         importer.describe(importer.create("somebody")["id"], text)
 
 
+@pytest.fixture(scope="module")
+def proposed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The description that is proposed for `HOURLY`."""
+    path = tmp_path_factory.mktemp("proposed") / "archive"
+    Archive.create(path, name="empty", slice_s=120.0, variables=(), now_ns=1)
+    with closing(FolderImporter(path, LIMITS)) as importer:
+        name = send(importer, HOURLY)
+        document: dict[str, Any] = importer.propose(name)["document"]
+        importer.describe(name, document)
+    return document
+
+
 @pytest.mark.parametrize(
     ("change", "key", "kind"),
     [
@@ -473,10 +486,14 @@ def test_a_deployment_that_is_too_large_is_refused(importer: FolderImporter) -> 
     ],
 )  # fmt: skip
 def test_a_description_that_cannot_be_used_is_refused_at_its_key(
-    change: Callable[[dict[str, Any]], None], key: str, kind: type[Exception], importer: FolderImporter
+    change: Callable[[dict[str, Any]], None],
+    key: str,
+    kind: type[Exception],
+    proposed: dict[str, Any],
+    importer: FolderImporter,
 ) -> None:
-    name = send(importer, {"a.csv": hourly("T [degC]", lambda n: f"{warm(n)}")})
-    document = importer.propose(name)["document"]
+    name = send(importer, HOURLY)
+    document = deepcopy(proposed)
     change(document)
     with pytest.raises(kind) as raised:
         importer.describe(name, document)

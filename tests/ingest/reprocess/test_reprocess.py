@@ -48,7 +48,7 @@ gap = false
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reprocess") / "stations"
-    generate(folder, days=7, seed=78, start="2007-09-21", stations=12, formats=("sensorscope",))
+    generate(folder, days=4, seed=78, start="2007-09-21", stations=12, formats=("sensorscope",))
     text = (folder / "deployment.toml").read_text().replace('arrivals = "arrivals.csv"\n', "")
     (folder.parent / "new.toml").write_text(text + NEW)
     return folder
@@ -88,7 +88,7 @@ def parameters(network: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "READINGS_OF_A_PART", 10_000)
+    monkeypatch.setattr(module, "READINGS_OF_A_PART", 6_000)
 
 
 class Interrupted(Exception):
@@ -325,7 +325,7 @@ import sys
 from pathlib import Path
 from typing import Any
 from ingest.reprocess import job
-job.READINGS_OF_A_PART = 10_000
+job.READINGS_OF_A_PART = 6_000
 tell = lambda *told: print(*told, flush=True)
 job.reprocess(sys.argv[1], job.ReprocessRequest(quality=Path(sys.argv[2])), now_ns=int(sys.argv[3]), progress=tell)
 """
@@ -355,7 +355,7 @@ def test_killed_anywhere_it_ends_in_the_same_flags(archive: Archive, other: Arch
 def test_surfaces_go_on_where_they_were(
     archive: Archive, other: Archive, parameters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partitioned, "READINGS_OF_A_PIECE", 6_000)
+    monkeypatch.setattr(partitioned, "READINGS_OF_A_PIECE", 3_400)
     asked = [tmp_path / "hourly.json", tmp_path / "windy.json"]
     hourly = {"variable": "air_temperature", "steps": [{"op": "aggregate", "function": "mean", "time": "1h"}]}
     windy = {**hourly, "variable": "wind_speed"}
