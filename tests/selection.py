@@ -531,9 +531,17 @@ LONG: Final[dict[str, dict[str, Less]]] = {
     "bench/test_archive_year_bench.py": {
         "test_a_very_short_year_is_measured": Less(0, "a benchmark in small"),
     },
-    "bench/test_hypergrid_bench.py": {
-        "test_both_sides_of_each_figure_agree": Less(0, "a benchmark in small; both sides have oracles of their own"),
-    },
+    "bench/test_hypergrid_bench.py": dict.fromkeys(
+        (
+            "test_a_slice_more_touches_the_windows_that_hold_it",
+            "test_both_sides_of_each_figure_agree",
+            "test_each_rule_that_fires_is_measured_by_itself",
+            "test_every_figure_says_what_it_is_and_whether_its_goal_is_met",
+            "test_tables_have_a_row_a_figure",
+            "test_the_walk_is_judged_beside_other_orders_of_as_many_cells",
+        ),
+        Less(0, "of a benchmark in small; both sides have oracles of their own"),
+    ),
     "bench/test_ingest_bench.py": {
         "test_few_values_are_measured": Less(0, "a benchmark in small"),
     },
@@ -542,11 +550,16 @@ LONG: Final[dict[str, dict[str, Less]]] = {
             2, "two plans of four; hypergrid/execution/test_plan.py has others"
         ),
     },
-    "bench/test_orders_bench.py": {
-        "test_the_default_of_engine_server_and_page_is_the_order_with_the_smallest_errors": Less(
-            0, "a choice that was made once, over six pictures"
+    "bench/test_orders_bench.py": dict.fromkeys(
+        (
+            "test_days_by_hours_are_told_best_by_the_walk",
+            "test_maps_are_told_best_coarse_to_fine_and_worst_row_by_row",
+            "test_nothing_is_off_where_all_is_computed",
+            "test_tables_and_the_plot_have_all_pictures",
+            "test_the_default_of_engine_server_and_page_is_the_order_with_the_smallest_errors",
         ),
-    },
+        Less(0, "of a choice that was made once, over six pictures; hypergrid/execution/test_orders.py judges errors"),
+    ),
     "bench/test_pages_bench.py": {
         "test_a_board_follows_and_keeps_no_figures": Less(
             0, "a benchmark in small; browser/test_boards.py has panels that follow new readings in place"
@@ -561,6 +574,9 @@ LONG: Final[dict[str, dict[str, Less]]] = {
         "test_the_first_picture_and_how_it_sharpens": Less(
             0, "a benchmark in small; browser/test_views.py counts redraws"
         ),
+        "test_the_overview_is_timed_on_warm_and_cold_servers_and_weighed": Less(
+            0, "a benchmark in small, with servers of its own; browser/test_overview.py opens the page"
+        ),
     },
     "bench/test_reprocess_bench.py": {
         "test_a_short_archive_is_reprocessed": Less(
@@ -569,6 +585,14 @@ LONG: Final[dict[str, dict[str, Less]]] = {
             "in ingest/spark",
         ),
     },
+    "bench/test_walk_pictures.py": dict.fromkeys(
+        (
+            "test_a_picture_is_told_by_15_percent_of_the_cells",
+            "test_other_walks_tell_the_events_as_well",
+            "test_radiation_during_the_rain_is_below_that_of_the_days_beside",
+        ),
+        Less(0, "of a picture of the READMEs, drawn in small; bench/test_walk_quality.py judges walks"),
+    ),
     "bench/test_watermark_bench.py": {
         "test_what_spark_holds_until_as_many_slices_are_whole": Less(0, "a benchmark in small, on Spark"),
     },
