@@ -319,7 +319,7 @@ def test_open_alerts_are_shown_acknowledged_and_commented_on(
     expect(card).to_have_count(1)
     expect(card).to_contain_text("Frost in the vineyard!")
     expect(card.locator("li")).to_have_count(2)
-    expect(card).to_contain_text("since 2007-10-01 20:30 UTC (3.5 h) · -1.25 °C")
+    expect(card).to_contain_text("since 2007-10-01 20:30 UTC (3.5 h) · −1.25 °C")
     expect(opened.locator("#standing-summary")).to_contain_text("2 open alerts")
 
     def marks() -> dict[str, str]:

@@ -1,0 +1,70 @@
+"""Groups and arrays of an archive are created and opened without Zarr's own functions, and are what these make."""
+
+from pathlib import Path
+from typing import Any
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+
+from hypergrid.archive.arrays.cells import ARRAYS, describe_cells
+from hypergrid.archive.arrays.table import CODECS
+from hypergrid.archive.disk.concurrent_io import EmptyArray, create_nodes, open_nodes, open_root, place_nodes
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> icechunk.Session:
+    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "store")))
+    return repository.writable_session("main")
+
+
+def test_a_node_is_that_of_zarr(session: icechunk.Session) -> None:
+    root = zarr.create_group(session.store)
+    asked: dict[str, Any] = {
+        "dtype": "float64", "shape": (10, 3), "chunks": (4, 2), "fill_value": np.nan, "compressors": CODECS,
+        "dimension_names": ("slice", "series"),
+    }  # fmt: skip
+    group = root.create_group("of_zarr", attributes={"columns": {"a": "text"}})
+    group.create_array("value", **asked, attributes={"units": "K"})
+    array = EmptyArray("float64", (10, 3), (4, 2), CODECS, np.nan, ("slice", "series"), "K")
+    create_nodes(root, place_nodes("ours", {"": {"columns": {"a": "text"}}, "value": array}))
+    (one, values), (other, expected) = (open_nodes(root, [name, f"{name}/value"]) for name in ("ours", "of_zarr"))
+    assert isinstance(one, zarr.Group)
+    assert isinstance(values, zarr.Array)
+    assert one.metadata == other.metadata
+    assert values.metadata == expected.metadata
+    values[1:3, 1] = [5.0, 6.0]
+    np.testing.assert_array_equal(root["ours/value"][0:4, 1], [np.nan, 5, 6, np.nan])  # type: ignore[index]
+
+
+def test_an_array_that_grew_does_not_grow_another_one(session: icechunk.Session) -> None:
+    root = zarr.create_group(session.store)
+    create_nodes(root, {name: {} for name in ("a", "b")})
+    for name in ("a", "b"):
+        create_nodes(root, place_nodes(name, describe_cells(slices=10, unit="K")))
+    (first,) = open_nodes(root, ["a/value"])
+    assert isinstance(first, zarr.Array)
+    first.resize((10, 7))
+    for path, shape in (("a/value", (10, 7)), ("b/value", (10, 0)), ("a/flag", (10, 0))):
+        (node,) = open_nodes(root, [path])
+        assert isinstance(node, zarr.Array)
+        assert node.shape == shape, path
+
+
+def test_nodes_are_written_where_the_session_is_for_writing(tmp_path: Path, session: icechunk.Session) -> None:
+    zarr.create_group(session.store, attributes={"variables": ["a"]})
+    create_nodes(open_root(session), describe_cells(slices=10, unit="K"))
+    session.commit("cells")
+    stored = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path / "store")))
+    root = open_root(stored.readonly_session("main"))
+    assert dict(root.attrs) == {"variables": ["a"]}
+    assert set(root.array_keys()) == set(ARRAYS)
+    with pytest.raises((icechunk.IcechunkError, ValueError)):
+        create_nodes(root, {"more": {}})
+
+
+def test_a_node_that_is_not_there_is_named(session: icechunk.Session) -> None:
+    root = zarr.create_group(session.store)
+    with pytest.raises(FileNotFoundError, match="'nowhere/value'"):
+        open_nodes(root, ["nowhere/value"])
