@@ -7,9 +7,9 @@ from typing import Final
 
 import contourpy
 import numpy as np
+import scipy  # submodules load on first use: most queries need none
 import shapely
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter
 
 from hypergrid.layers.layer import Layer, interpolate_bilinear
 
@@ -153,8 +153,8 @@ def _smooth(heights: Floats, layer: Layer, step: tuple[float, float]) -> Floats:
         0.6 * min(max(own / cell, 1.0), _SMOOTHEST) for own, cell in zip(layer.step[::-1], step[::-1], strict=True)
     ]
     known = np.isfinite(heights)
-    weights = gaussian_filter(known.astype(np.float64), sigma, mode="nearest")
-    sums = gaussian_filter(np.where(known, heights, 0.0), sigma, mode="nearest")
+    weights = scipy.ndimage.gaussian_filter(known.astype(np.float64), sigma, mode="nearest")
+    sums = scipy.ndimage.gaussian_filter(np.where(known, heights, 0.0), sigma, mode="nearest")
     return np.asarray(np.divide(sums, weights, out=np.full(heights.shape, np.nan), where=known))
 
 

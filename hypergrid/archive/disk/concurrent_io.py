@@ -119,21 +119,21 @@ def open_nodes(group: zarr.Group, paths: Sequence[str]) -> list[zarr.Group | zar
     return [zarr.Group(node) if isinstance(node, zarr.AsyncGroup) else zarr.Array(node) for node in nodes]
 
 
-async def _open_node(place: StorePath) -> zarr.AsyncGroup | zarr.AsyncArray[Any]:
+async def _open_node(path: StorePath) -> zarr.AsyncGroup | zarr.AsyncArray[Any]:
     # `zarr.open` takes twice as long: it parses the same document each time.
-    document = await (place / _DOCUMENT).get()
+    document = await (path / _DOCUMENT).get()
     if document is None:
-        raise FileNotFoundError(f"the archive has no node {place.path!r}")
+        raise FileNotFoundError(f"the archive has no node {path.path!r}")
     content = document.to_bytes()
     array = _parse_array(content)
-    return (
-        zarr.AsyncArray(array, place) if array else zarr.AsyncGroup(GroupMetadata.from_dict(json.loads(content)), place)
-    )
+    if array is None:
+        return zarr.AsyncGroup(GroupMetadata.from_dict(json.loads(content)), path)
+    return zarr.AsyncArray(array, path)
 
 
 @lru_cache(maxsize=4096)
 def _parse_array(document: bytes) -> ArrayV3Metadata | None:
-    """Return the metadata of an array, which nobody may change, or None for those of a group."""
+    """Return an array's metadata, shared by all that open it and never changed, or None for a group's."""
     content = json.loads(document)
     return ArrayV3Metadata.from_dict(content) if content["node_type"] == "array" else None
 
