@@ -38,7 +38,7 @@ WATCHED: Final = (
     {
         "title": "Frost at the stations",
         "query": {"variable": "air_temperature", "steps": MEANS},
-        "condition": {"kind": "threshold", "below": "-2 degC", "clear": "-1.5 degC"},
+        "condition": {"kind": "threshold", "below": "-4 degC", "clear": "-3.5 degC"},
     },
     {
         "title": "Strong wind",
