@@ -74,7 +74,8 @@ def test_a_box_in_one_map_is_marked_in_both_by_mouse(opened: Page) -> None:
     mean = np.array(shown["values"]).reshape(23, 23)[chosen].mean()
     told = opened.locator("#brushed")
     expect(told).to_contain_text(f"{chosen.sum()} of 529 cells chosen")
-    assert float(told.inner_text().partition("Air temperature: ")[2].split(" ")[0]) == pytest.approx(mean, abs=0.006)
+    number = told.inner_text().partition("Air temperature: ")[2].split(" ")[0].replace("−", "-")
+    assert float(number) == pytest.approx(mean, abs=0.006)
     # It works the other way round, too, and around a shape.
     opened.get_by_label("Dragging").select_option("lasso")
     drag(opened, "picture-second", [(0.3, 0.3), (0.6, 0.3), (0.3, 0.7), (0.3, 0.3)])
