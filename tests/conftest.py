@@ -25,7 +25,8 @@ FORBIDDEN_SKIPS = frozenset(os.environ.get("HYPERGRID_FORBID_SKIPS", "").replace
 
 
 def pytest_collection_finish() -> None:
-    """Keep what collecting made, which lives as long as the run, out of each collection of garbage (a tenth of it)."""
+    """Keep what collecting made, which lives as long as the run, out of each collection of garbage."""
+    # Collecting took a tenth of the run.
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000)

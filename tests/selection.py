@@ -262,7 +262,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "hypergrid/test_start.py": (
             "test_what_takes_long_to_load_waits_until_it_is_used",
             "test_a_worker_of_a_stream_loads_neither_units_nor_what_only_queries_and_netcdf_need",
-            "test_the_first_small_map_loads_neither_search_trees_nor_factors",
+            "test_the_first_small_map_loads_no_search_trees",
         ),
         "hypergrid/analysis/test_study.py": (
             "test_a_validation_is_told_in_a_few_lines",

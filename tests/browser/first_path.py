@@ -84,7 +84,7 @@ def _drag(page: Page) -> None:
 
 
 def _choose_uncertainty(page: Page) -> None:
-    # A press first, as of a person: it closes the map of the stations.
+    # A press first, as a user makes it: it closes the map of the stations.
     page.get_by_label("Beside it").dispatch_event("pointerdown")
     page.get_by_label("Beside it").select_option("deviation")
     expect(page.locator("#status")).to_contain_text("Done", timeout=120_000)

@@ -1,7 +1,7 @@
 """Takes the README's screenshots: ``python -m tests.browser.screenshots [OUT]``.
 
 Which pages are taken follows from the README: it shows `station_data/pictures/screenshot_NAME.png`, and NAME is that of
-a page. The pages are those of a server of nine days of the sample network, beside which a tenth is ingested, so that
+a page. The pages are those of a server of nine days of the sample network; a tenth is ingested while it runs, so that
 there are alerts.
 """
 

@@ -51,7 +51,7 @@ export const button = (text, on, given = {}) => h("button", { type: "button", ..
 
 export function number(value, digits = 2) {
   if (value === null || value === undefined || Number.isNaN(value)) return T.missing;
-  return value.toLocaleString("en", { maximumFractionDigits: digits }).replace("-", "−");
+  return value.toLocaleString("en", { maximumFractionDigits: digits, signDisplay: "negative" }).replace("-", "−");
 }
 
 /** A number with as many digits as its size needs. */

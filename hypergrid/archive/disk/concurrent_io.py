@@ -5,8 +5,9 @@ import itertools
 import json
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from copy import copy
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import icechunk
@@ -18,9 +19,11 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.group import GroupMetadata
 from zarr.core.metadata import ArrayV3Metadata
 from zarr.core.sync import sync
+from zarr.errors import NodeNotFoundError
 from zarr.storage import MemoryStore, StorePath
 
 from hypergrid.core.errors import DamagedArchive
+from hypergrid.core.lru_cache import LruCache
 
 Answer = TypeVar("Answer")
 _DOCUMENT: Final = "zarr.json"
@@ -88,7 +91,7 @@ def list_stored_chunks(array: zarr.Array[Any]) -> list[tuple[int, ...]]:
 
 
 def open_root(session: icechunk.Session) -> zarr.Group:
-    """Open the root group of a session, for writing where the session is."""
+    """Open the root group of a session, writable if the session is."""
     root = sync(_open_node(StorePath(session.store)))
     assert isinstance(root, zarr.AsyncGroup)
     return zarr.Group(root)
@@ -111,7 +114,7 @@ def open_nodes(group: zarr.Group, paths: Sequence[str]) -> list[zarr.Group | zar
 
     Raises
     ------
-    FileNotFoundError
+    zarr.errors.NodeNotFoundError
         One of them does not exist.
     """
     prefix = f"{group.path}/" if group.path else ""
@@ -123,19 +126,20 @@ async def _open_node(path: StorePath) -> zarr.AsyncGroup | zarr.AsyncArray[Any]:
     # `zarr.open` takes twice as long: it parses the same document each time.
     document = await (path / _DOCUMENT).get()
     if document is None:
-        raise FileNotFoundError(f"the archive has no node {path.path!r}")
+        raise NodeNotFoundError(f"the archive has no node {repr(path.path) if path.path else 'at its root'}")
     content = document.to_bytes()
-    array = _parse_array(content)
-    if array is None:
-        return zarr.AsyncGroup(GroupMetadata.from_dict(json.loads(content)), path)
+    group = json.loads(content)
+    if group["node_type"] == "group":
+        return zarr.AsyncGroup(GroupMetadata.from_dict(group), path)
+    array = copy(_parse_array(content))
+    # Zarr changes attributes in place, and replaces all else.
+    object.__setattr__(array, "attributes", dict(array.attributes))
     return zarr.AsyncArray(array, path)
 
 
-@lru_cache(maxsize=4096)
-def _parse_array(document: bytes) -> ArrayV3Metadata | None:
-    """Return an array's metadata, shared by all that open it and never changed, or None for a group's."""
-    content = json.loads(document)
-    return ArrayV3Metadata.from_dict(content) if content["node_type"] == "array" else None
+@lru_cache(maxsize=1024)
+def _parse_array(document: bytes) -> ArrayV3Metadata:
+    return ArrayV3Metadata.from_dict(json.loads(document))
 
 
 @dataclass(frozen=True)
@@ -145,16 +149,24 @@ class EmptyArray:
     dtype: str
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
-    codecs: tuple[BytesBytesCodec, ...] = field(hash=False)
+    codecs: tuple[BytesBytesCodec, ...]
     """Of each chunk's bytes."""
     fill_value: float = 0
     dimension_names: tuple[str, ...] | None = None
     units: str | None = None
     """Attribute of that name."""
 
-    @cache  # noqa: B019 - a dozen kinds of array, and a unit each of values
-    def document(self) -> bytes:
+    def encode_document(self) -> bytes:
         """Return the metadata document that Zarr writes for it."""
+        # Not the array itself: a fill value of NaN differs from itself.
+        key = repr(self)
+        document = _DOCUMENTS.peek(key)
+        if document is None:
+            document = self._make_document()
+            _DOCUMENTS.put(key, document, len(document))
+        return document
+
+    def _make_document(self) -> bytes:
         store = MemoryStore()
         zarr.create_array(
             store, dtype=self.dtype, shape=self.shape, chunks=self.chunks, compressors=self.codecs,
@@ -166,18 +178,20 @@ class EmptyArray:
         return document.to_bytes()
 
 
+_DOCUMENTS: Final[LruCache[str, bytes]] = LruCache(1 << 20)
+"""Documents of empty arrays; a variable has four kinds, which differ by unit and number of slices."""
 Node = Mapping[str, Any] | EmptyArray
 """A group to create, given by its attributes, or an array."""
 
 
 def create_nodes(parent: zarr.Group, nodes: Mapping[str, Node]) -> None:
-    """Create groups and arrays, by their paths below a group; none may exist, but the groups above them do."""
+    """Create groups and arrays, by their paths below a group, where none exists yet but the groups above them."""
     # `zarr.create_array` would take six times as long, as it also looks for every group above each array.
     prototype = default_buffer_prototype()
     requests = []
     for path, node in nodes.items():
         if isinstance(node, EmptyArray):
-            document = prototype.buffer.from_bytes(node.document())
+            document = prototype.buffer.from_bytes(node.encode_document())
         else:
             document = GroupMetadata(attributes=dict(node)).to_buffer_dict(prototype)[_DOCUMENT]
         requests.append(parent.store.set("/".join(filter(None, (parent.path, path, _DOCUMENT))), document))
@@ -185,7 +199,7 @@ def create_nodes(parent: zarr.Group, nodes: Mapping[str, Node]) -> None:
 
 
 def place_nodes(path: str, nodes: Mapping[str, Node]) -> dict[str, Node]:
-    """Return the nodes of a group, itself by "", by their paths below the group above it."""
+    """Prefix the paths of nodes with that of their group, which is "" itself."""
     return {f"{path}/{name}" if name else path: node for name, node in nodes.items()}
 
 

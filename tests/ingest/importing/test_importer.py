@@ -340,7 +340,7 @@ def test_a_run_outlives_its_server_and_one_runs_at_a_time(importer: FolderImport
 def test_a_run_that_takes_too_long_ends(archive: Path) -> None:
     importer = FolderImporter(archive, ImportLimits(50_000_000, 50, 200_000_000, 1))
     slow = FolderImporter(archive, LIMITS)
-    name = send(importer, {"a.csv": rows_of(100_000)})
+    name = send(importer, {"a.csv": rows_of(200_000)})
     slow.describe(name, slow.propose(name)["document"])
     state = finish(importer, name)
     assert state["state"] == "failed"

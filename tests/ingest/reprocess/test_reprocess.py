@@ -280,7 +280,7 @@ def test_stations_that_no_neighbours_test_are_counted(archive: Archive, other: A
 
 def test_some_variables_and_some_time(archive: Archive, other: Archive, parameters: Path) -> None:
     run_quality(other.path, deployment=parameters, now_ns=NOW_NS + 1)
-    window = Window.parse("2007-09-23T01:00:10", "2007-09-25T07:03")
+    window = Window.parse("2007-09-22T01:00:10", "2007-09-24T07:03")
     report = reprocess(
         archive.path,
         ReprocessRequest(quality=parameters, variables=("air_temperature",), window=window),
@@ -291,6 +291,7 @@ def test_some_variables_and_some_time(archive: Archive, other: Archive, paramete
     assert set(report.judged.before) == {"air_temperature"}
     old, new, every = (one.read("air_temperature", tests=True) for one in (archive, newest, full))
     inside = (new.time_ns >= window.start_ns) & (new.time_ns < window.stop_ns)
+    assert new.time_ns.min() < window.start_ns < window.stop_ns < new.time_ns.max()
     np.testing.assert_array_equal(new.flag, np.where(inside, every.flag, old.flag))
     assert report.judged.readings == inside.sum()
     assert report.judged.changed == (new.flag != old.flag).sum() > 0
@@ -335,7 +336,7 @@ def test_killed_anywhere_it_ends_in_the_same_flags(archive: Archive, other: Arch
     run_quality(other.path, deployment=parameters, now_ns=NOW_NS + 1)
     random = np.random.default_rng(6)
     command = [sys.executable, "-c", RUN, str(archive.path), str(parameters), str(NOW_NS + 1)]
-    kills, ended = 0, False
+    kills, killed, ended = 0, 0, False
     while not ended:
         running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert running.stdout is not None
@@ -347,6 +348,8 @@ def test_killed_anywhere_it_ends_in_the_same_flags(archive: Archive, other: Arch
             kills += 1
         running.stdout.read()
         ended = running.wait() == 0
+        killed += running.returncode == -signal.SIGKILL
+    assert killed >= 2, "else the runs ended before they were killed"
     assert_same(archive, other)
     assert Branch.names(archive) == ()
     assert list(archive.latest().check(grace_s=10**6)) == []
