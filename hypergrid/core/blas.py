@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 # Below this OpenBLAS uses one thread by itself, and setting the limit costs more than the product.
 TINY_PRODUCT = 2**18
@@ -43,6 +43,7 @@ class _ThreadLimit:
         """Set the limit for the first user; restore the previous limits after the last user leaves."""
         with self._lock:
             if not self._users:
+                _take_control()
                 self._limits = _load_libraries().limit(limits=1, user_api="blas")
             self._users += 1
         try:
@@ -52,15 +53,25 @@ class _ThreadLimit:
                 # A child forked inside `one_thread` has no users left.
                 self._users = max(self._users - 1, 0)
                 if not self._users:
-                    self._limits.restore_original_limits()
+                    self._restore()
 
     def reset_in_child(self) -> None:
         """Reset the lock and the user count in a forked child."""
         # The parent's threads that hold the lock or use the limit do not exist in the child.
         self._lock = threading.Lock()
         if self._users:
-            self._limits.restore_original_limits()
+            self._restore()
         self._users = 0
+
+    def _restore(self) -> None:
+        _take_control()
+        self._limits.restore_original_limits()
+
+
+def _take_control() -> None:
+    """Let the calling thread set BLAS limits."""
+    # Otherwise threadpoolctl heeds only the first thread that did, and the limits of all others have no effect.
+    OpenBLASController.clear_controlling_thread(force=True)
 
 
 _limit = _ThreadLimit()

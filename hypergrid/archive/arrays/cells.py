@@ -244,28 +244,21 @@ class CellArrays:
 
 def describe_cells(*, slices: int, unit: str) -> dict[str, EmptyArray]:
     """Return the arrays of a variable without series."""
-    shape, chunks, units = (slices, 0), (CHUNK_SLICES, CHUNK_SERIES), {"value": unit, "flag": "1"}
+    units = {"value": unit, "flag": "1"}
     return {
-        name: EmptyArray(
-            dtype, shape, chunks, CODECS, fill_value=fill, dimension_names=("slice", "series"),
-            units=units.get(name, "ns"),
-        )
+        name: _make_empty(dtype, (slices, 0), fill, {"units": units.get(name, "ns")})
         for name, (dtype, fill) in ARRAYS.items()
-    }  # fmt: skip
+    }
 
 
-def create_tests(group: zarr.Group, *, slices: int, series: int) -> zarr.Array[Any]:
-    """Create the array of test bits, whose attributes name the bits as CF does."""
-    return group.create_array(
-        TESTS,
-        shape=(slices, series),
-        chunks=(CHUNK_SLICES, CHUNK_SERIES),
-        dtype="uint16",
-        fill_value=0,
-        compressors=CODECS,
-        dimension_names=("slice", "series"),
-        attributes={"flag_masks": [1 << bit for bit in range(len(FLAG_TESTS))], "flag_meanings": " ".join(FLAG_TESTS)},
-    )
+def describe_tests(*, slices: int, series: int) -> dict[str, EmptyArray]:
+    """Return the array of test bits, whose attributes name the bits as CF does."""
+    bits = {"flag_masks": [1 << bit for bit in range(len(FLAG_TESTS))], "flag_meanings": " ".join(FLAG_TESTS)}
+    return {TESTS: _make_empty("uint16", (slices, series), 0, bits)}
+
+
+def _make_empty(dtype: str, shape: tuple[int, int], fill: float, attributes: Mapping[str, Any]) -> EmptyArray:
+    return EmptyArray(dtype, shape, (CHUNK_SLICES, CHUNK_SERIES), CODECS, fill, ("slice", "series"), attributes)
 
 
 def make_empty_tile(shape: tuple[int, int]) -> Tile:

@@ -15,8 +15,8 @@ from hypergrid.archive.arrays.cells import (
     CellArrays,
     Slices,
     TilePool,
-    create_tests,
     describe_cells,
+    describe_tests,
     split_consecutive,
     unique_numbers,
 )
@@ -130,7 +130,7 @@ class VariableGroup:
         """Create the array and the column for test bits if missing."""
         if not self.tested:
             slices, series = self.cells.shape
-            create_tests(self.group, slices=slices, series=series)
+            create_nodes(self.group, describe_tests(slices=slices, series=series))
             self.side.add_column(_TESTS, "uint16")
             # The cached nodes lack the new array and column.
             self.tested = True

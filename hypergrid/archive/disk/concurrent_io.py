@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -98,13 +98,13 @@ def open_root(session: icechunk.Session) -> zarr.Group:
 
 
 def open_group(parent: zarr.Group, path: str) -> zarr.Group:
-    group = parent[path]
+    (group,) = open_nodes(parent, [path])
     assert isinstance(group, zarr.Group)
     return group
 
 
 def open_array(parent: zarr.Group, path: str) -> zarr.Array[Any]:
-    array = parent[path]
+    (array,) = open_nodes(parent, [path])
     assert isinstance(array, zarr.Array)
     return array
 
@@ -153,8 +153,7 @@ class EmptyArray:
     """Of each chunk's bytes."""
     fill_value: float = 0
     dimension_names: tuple[str, ...] | None = None
-    units: str | None = None
-    """Attribute of that name."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
     def encode_document(self) -> bytes:
         """Return the metadata document that Zarr writes for it."""
@@ -171,7 +170,7 @@ class EmptyArray:
         zarr.create_array(
             store, dtype=self.dtype, shape=self.shape, chunks=self.chunks, compressors=self.codecs,
             fill_value=self.fill_value, dimension_names=self.dimension_names,
-            attributes={} if self.units is None else {"units": self.units},
+            attributes=dict(self.attributes),
         )  # fmt: skip
         document = sync(store.get(_DOCUMENT, default_buffer_prototype()))
         assert document is not None

@@ -13,7 +13,14 @@ from zarr.errors import NodeNotFoundError
 
 from hypergrid.archive.arrays.cells import ARRAYS, describe_cells
 from hypergrid.archive.arrays.table import CODECS
-from hypergrid.archive.disk.concurrent_io import EmptyArray, create_nodes, open_nodes, open_root, place_nodes
+from hypergrid.archive.disk.concurrent_io import (
+    EmptyArray,
+    create_nodes,
+    open_group,
+    open_nodes,
+    open_root,
+    place_nodes,
+)
 
 
 @pytest.fixture
@@ -30,7 +37,7 @@ def test_a_node_is_that_of_zarr(session: icechunk.Session) -> None:
     }  # fmt: skip
     group = root.create_group("of_zarr", attributes={"columns": {"a": "text"}})
     group.create_array("value", **asked, attributes={"units": "K"})
-    array = EmptyArray("float64", (10, 3), (4, 2), CODECS, np.nan, ("slice", "series"), "K")
+    array = EmptyArray("float64", (10, 3), (4, 2), CODECS, np.nan, ("slice", "series"), {"units": "K"})
     create_nodes(root, place_nodes("ours", {"": {"columns": {"a": "text"}}, "value": array}))
     for path in ("", "/value"):
         ours, of_zarr = (read(session, f"{name}{path}/zarr.json") for name in ("ours", "of_zarr"))
@@ -89,3 +96,5 @@ def test_a_node_that_is_not_there_is_named(session: icechunk.Session) -> None:
     root = zarr.create_group(session.store)
     with pytest.raises(NodeNotFoundError, match="'nowhere/value'"):
         open_nodes(root, ["nowhere/value"])
+    with pytest.raises(NodeNotFoundError, match="'nowhere'"):
+        open_group(root, "nowhere")
