@@ -5,12 +5,12 @@ import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.browser.pages import SMALL, axe, press_until, run, serious, show, unfold, wait_for, written
+from tests.browser.pages import SMALL, axe, eventually, press_until, run, serious, show, unfold, wait_for, written
 
 pytestmark = pytest.mark.browser
 
@@ -102,6 +102,35 @@ def test_units_and_zone_are_always_in_sight(opened: Page) -> None:
         expect(opened.locator("#units")).to_contain_text("UTC")
     show(opened, "Explore")
     expect(opened.locator("#units")).to_have_text("Air temperature [°C], times in UTC")
+
+
+def test_a_page_that_was_left_says_nothing_of_units(opened: Page) -> None:
+    run(opened, SMALL)
+    held: list[Route] = []
+    opened.route("**/api/v1/stations/health*", lambda route: held.append(route))
+    opened.goto(
+        f"{opened.url.partition('#')[0]}#stations?{urlencode({'station': '5', 'variable': 'relative_humidity'})}"
+    )
+    eventually(opened, lambda: bool(held))
+    expect(opened.locator("#units")).to_contain_text("umidity")
+    show(opened, "Explore")
+    expect(opened.locator("#units")).to_have_text("Air temperature [°C], times in UTC")
+    for request in held:
+        request.continue_()
+    expect(opened.locator("#station-title")).to_contain_text("5")
+    expect(opened.locator("#units")).to_have_text("Air temperature [°C], times in UTC")
+    show(opened, "Stations")
+    expect(opened.locator("#units")).to_have_text("Relative humidity [%], times in UTC")
+
+
+def test_a_link_followed_while_a_page_notes_its_state_is_followed(opened: Page) -> None:
+    run(opened, SMALL)
+    # Both happen before the page hears of its new address, as when an answer ends right after the click.
+    histogram = opened.get_by_label("Histogram")
+    histogram.evaluate("(one) => { document.getElementById('link-boards').click(); one.click(); }")
+    expect(opened.locator("#page-boards")).to_be_visible()
+    show(opened, "Explore")
+    assert hash_of(opened)["view"] == "histogram"
 
 
 def test_the_foot_says_whose_data_they_are(page: Page, opened: Page) -> None:

@@ -36,11 +36,6 @@ export class Answer {
     return this.questions[0];
   }
 
-  units() {
-    const surface = this.main?.surface;
-    return surface ? T.frame.units(surface.long_name, surface.units) : T.frame.noUnits;
-  }
-
   state() {
     return { ...this.looks.state(this.refined), ...this.stage.brush.state() };
   }
@@ -120,8 +115,9 @@ export class Answer {
   onPlan(question, onPlan) {
     if (question !== this.main) return;
     onPlan(question.plan);
-    this.frame.units(this.units());
-    this.looks.show(question.surface);
+    const { surface } = question;
+    this.frame.units("explore", surface ? T.frame.units(surface.long_name, surface.units) : T.frame.noUnits);
+    this.looks.show(surface);
     this.stage.prepare(question);
   }
 

@@ -49,7 +49,6 @@ class Boards {
   // What is shown
 
   async show(params) {
-    this.frame.units(T.frame.noUnits);
     this.follower.start();
     clearInterval(this.timer);
     this.timer = setInterval(() => this.tell(), TOLD_MS);

@@ -64,7 +64,6 @@ class Engine {
   }
 
   async show(params) {
-    this.frame.units(T.frame.noUnits);
     if (params.get("plan")) {
       this.wanted = params.get("plan");
       this.planPart.open = true;

@@ -143,7 +143,6 @@ class Explore {
 
   /** Show what the address says; one that was asked is asked again. */
   async show(params) {
-    this.frame.units(this.answer.units());
     if (!params.has("q") && !this.begun) {
       if (params.size) this.answer.restore(params);
       await this.suggest();

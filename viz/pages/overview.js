@@ -112,7 +112,7 @@ class Overview {
   async choose(name) {
     this.name = this.list.value = name;
     this.frame.note("overview", new URLSearchParams({ variable: name }));
-    this.frame.units(T.frame.units(this.quantity, this.unit));
+    this.frame.units("overview", T.frame.units(this.quantity, this.unit));
     this.text = "";
     this.poll?.stop();
     // A poll of its own: a slow answer of the variable before is not waited for.

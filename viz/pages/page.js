@@ -29,6 +29,8 @@ const PAUSE_MS = 200;
 
 /** Pages that were opened, by name; the shown one. */
 const opened = {};
+/** Units of what the pages show, by name. */
+const units = {};
 /** Opened pages to be drawn again when they are shown: out of sight they have no size. */
 const stale = new Set();
 let shown = null;
@@ -56,14 +58,17 @@ const frame = {
   /** Note what reproduces a page, in the address and in its link. */
   note(name, params) {
     part(`link-${name}`).href = hash(name, params);
-    if (shown === name) history.replaceState(null, "", hash(name, params));
+    // Where a link was followed just now, the address already names another page, which is not yet shown.
+    if (shown === name && address().name === name) history.replaceState(null, "", hash(name, params));
   },
   /** Go to a page. */
   go(name, params) {
     location.hash = hash(name, new URLSearchParams(params));
   },
-  units(text) {
-    part("units").textContent = text;
+  /** Note the units of what a page shows; they stand in the status line while the page is shown. */
+  units(name, text) {
+    units[name] = text;
+    if (shown === name) part("units").textContent = text;
   },
   say: showProblem,
   /** Whether what needs a scope would be answered. */
@@ -174,6 +179,7 @@ async function show() {
     else link.removeAttribute("aria-current");
   }
   document.title = T.frame.title(T.pages[name]);
+  part("units").textContent = units[name] ?? T.frame.noUnits;
   if (before && before !== name) {
     showProblem(null);
     opened[before]?.hide?.();

@@ -35,7 +35,6 @@ class Standing {
   }
 
   async show(params) {
-    this.frame.units(T.frame.noUnits);
     if (params.has("q") && params.get("q") !== this.taken) {
       this.taken = params.get("q");
       this.openForm(null);

@@ -48,8 +48,8 @@ class Stations {
   }
 
   async show(params) {
-    this.sayUnits();
     if (params.get("variable")) this.variable.value = params.get("variable");
+    this.sayUnits();
     if (params.get("days")) this.period.value = params.get("days");
     await this.poll.start();
     this.frame.attempt(() => this.count());
@@ -71,7 +71,7 @@ class Stations {
   }
 
   sayUnits() {
-    this.frame.units(T.frame.units(this.quantity, this.unitOf()));
+    this.frame.units("stations", T.frame.units(this.quantity, this.unitOf()));
   }
 
   /** Ask how the stations are; draw again only what changed. */
