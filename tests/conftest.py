@@ -26,7 +26,7 @@ FORBIDDEN_SKIPS = frozenset(os.environ.get("HYPERGRID_FORBID_SKIPS", "").replace
 
 def pytest_collection_finish() -> None:
     """Keep what collecting made, which lives as long as the run, out of each collection of garbage."""
-    # Collecting its 10,000 tests over and over took a fiftieth of a run, and a tenth of a short one.
+    # Scanning the objects of 10,000 tests at each collection took 2 % of a full run, and 10 % of a short one.
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000)

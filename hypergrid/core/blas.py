@@ -31,7 +31,10 @@ def _load_libraries() -> ThreadpoolController:
 
 
 class _ThreadLimit:
-    """Process-wide limit of one BLAS thread, with a count of its users."""
+    """Process-wide limit of one BLAS thread, with a count of its users.
+
+    Where BLAS runs on OpenMP instead of threads of its own, threadpoolctl limits only the calling thread.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,18 +45,19 @@ class _ThreadLimit:
     def hold(self) -> Iterator[None]:
         """Set the limit for the first user; restore the previous limits after the last user leaves."""
         with self._lock:
-            if not self._users:
-                _take_control()
-                self._limits = _load_libraries().limit(limits=1, user_api="blas")
+            # A child that is forked between these statements must restore, so its users are counted throughout.
             self._users += 1
+            if self._users == 1:
+                _clear_control()
+                self._limits = _load_libraries().limit(limits=1, user_api="blas")
         try:
             yield
         finally:
             with self._lock:
+                if self._users <= 1:
+                    self._restore()
                 # A child forked inside `one_thread` has no users left.
                 self._users = max(self._users - 1, 0)
-                if not self._users:
-                    self._restore()
 
     def reset_in_child(self) -> None:
         """Reset the lock and the user count in a forked child."""
@@ -64,12 +68,14 @@ class _ThreadLimit:
         self._users = 0
 
     def _restore(self) -> None:
-        _take_control()
-        self._limits.restore_original_limits()
+        if self._limits is not None:
+            _clear_control()
+            self._limits.restore_original_limits()
+            _clear_control()
 
 
-def _take_control() -> None:
-    """Let the calling thread set BLAS limits."""
+def _clear_control() -> None:
+    """Let whichever thread sets BLAS limits next do so."""
     # Otherwise threadpoolctl heeds only the first thread that did, and the limits of all others have no effect.
     OpenBLASController.clear_controlling_thread(force=True)
 

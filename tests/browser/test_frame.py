@@ -107,12 +107,12 @@ def test_units_and_zone_are_always_in_sight(opened: Page) -> None:
 def test_a_page_that_was_left_says_nothing_of_units(opened: Page) -> None:
     run(opened, SMALL)
     held: list[Route] = []
-    opened.route("**/api/v1/stations/health*", lambda route: held.append(route))
+    opened.route("**/api/v1/stations/health*", lambda route: held.append(route), times=1)
     opened.goto(
         f"{opened.url.partition('#')[0]}#stations?{urlencode({'station': '5', 'variable': 'relative_humidity'})}"
     )
     eventually(opened, lambda: bool(held))
-    expect(opened.locator("#units")).to_contain_text("umidity")
+    expect(opened.locator("#units")).to_have_text("Relative humidity [%], times in UTC")
     show(opened, "Explore")
     expect(opened.locator("#units")).to_have_text("Air temperature [°C], times in UTC")
     for request in held:
@@ -131,6 +131,12 @@ def test_a_link_followed_while_a_page_notes_its_state_is_followed(opened: Page) 
     expect(opened.locator("#page-boards")).to_be_visible()
     show(opened, "Explore")
     assert hash_of(opened)["view"] == "histogram"
+    lines = opened.get_by_label("Lines over time")
+    other = json.dumps({**SMALL, "variable": "relative_humidity"})
+    lines.evaluate(
+        "(one, asked) => { location.hash = `#explore?q=${encodeURIComponent(asked)}&run=1`; one.click(); }", other
+    )
+    expect(opened.locator("#units")).to_have_text("Relative humidity [%], times in UTC")
 
 
 def test_the_foot_says_whose_data_they_are(page: Page, opened: Page) -> None:

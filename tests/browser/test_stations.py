@@ -150,6 +150,12 @@ def test_readings_by_keyboard(opened: Page) -> None:
 def test_a_link_to_a_station(opened: Page, address: str) -> None:
     opened.goto(f"{address}#stations?station=5&variable=wind_speed&days=1")
     expect(opened.locator("#caption-station")).to_contain_text("readings of Wind speed [m s⁻¹]")
+    opened.goto(f"{address}#stations?station=5&variable=air_temperature&days=1")
+    expect(opened.locator("#caption-station")).to_contain_text("readings of Air temperature [°C]")
+    expect(opened.locator("#units")).to_have_text("Air temperature [°C], times in UTC")
+    opened.go_back()
+    expect(opened.locator("#caption-station")).to_contain_text("readings of Wind speed [m s⁻¹]")
+    expect(opened.locator("#units")).to_have_text("Wind speed [m s⁻¹], times in UTC")
 
 
 def counted(archive: hg.OpenArchive, station: str, flag: int) -> int:

@@ -86,6 +86,7 @@ export class Answer {
       if (questions !== this.questions) return;
       this.status.textContent = T.answer.idle;
       this.stage.clear(T.answer.refused);
+      this.frame.units("explore", T.frame.noUnits);
       this.looks.hide();
       this.onRunning(false);
       throw problem;
@@ -116,7 +117,7 @@ export class Answer {
     if (question !== this.main) return;
     onPlan(question.plan);
     const { surface } = question;
-    this.frame.units("explore", surface ? T.frame.units(surface.long_name, surface.units) : T.frame.noUnits);
+    this.frame.units("explore", T.frame.units(surface.long_name, surface.units));
     this.looks.show(surface);
     this.stage.prepare(question);
   }

@@ -29,11 +29,13 @@ const PAUSE_MS = 200;
 
 /** Pages that were opened, by name; the shown one. */
 const opened = {};
-/** Units of what the pages show, by name. */
-const units = {};
+/** Units of what the pages show, in words, by name. */
+const unitTexts = {};
 /** Opened pages to be drawn again when they are shown: out of sight they have no size. */
 const stale = new Set();
 let shown = null;
+/** The part of the address that is shown. */
+let current = "";
 let trouble = null;
 
 /** What the address says: the page, and what it shows. */
@@ -58,8 +60,10 @@ const frame = {
   /** Note what reproduces a page, in the address and in its link. */
   note(name, params) {
     part(`link-${name}`).href = hash(name, params);
-    // Where a link was followed just now, the address already names another page, which is not yet shown.
-    if (shown === name && address().name === name) history.replaceState(null, "", hash(name, params));
+    // After a click on a link the address is already the next one, before `hashchange` shows it.
+    if (shown !== name || location.hash !== current) return;
+    history.replaceState(null, "", hash(name, params));
+    current = location.hash;
   },
   /** Go to a page. */
   go(name, params) {
@@ -67,7 +71,7 @@ const frame = {
   },
   /** Note the units of what a page shows; they stand in the status line while the page is shown. */
   units(name, text) {
-    units[name] = text;
+    unitTexts[name] = text;
     if (shown === name) part("units").textContent = text;
   },
   say: showProblem,
@@ -94,6 +98,7 @@ const frame = {
     for (const name of Object.keys(opened).filter((other) => other !== shown)) {
       opened[name].leave?.();
       delete opened[name];
+      delete unitTexts[name];
       stale.delete(name);
     }
     await load();
@@ -166,6 +171,7 @@ const sessions = { logIn: askToLogIn, logOut };
 
 async function show() {
   const { name, params } = address();
+  current = location.hash;
   if (name === LINK) {
     await frame.attempt(() => openLink(params));
     return;
@@ -179,7 +185,7 @@ async function show() {
     else link.removeAttribute("aria-current");
   }
   document.title = T.frame.title(T.pages[name]);
-  part("units").textContent = units[name] ?? T.frame.noUnits;
+  part("units").textContent = unitTexts[name] ?? T.frame.noUnits;
   if (before && before !== name) {
     showProblem(null);
     opened[before]?.hide?.();

@@ -48,13 +48,20 @@ class Stations {
   }
 
   async show(params) {
-    if (params.get("variable")) this.variable.value = params.get("variable");
+    const before = this.state();
+    for (const [choice, wanted] of [[this.variable, params.get("variable")], [this.period, params.get("days")]]) {
+      if ([...choice.options].some(({ value }) => value === wanted)) choice.value = wanted;
+    }
+    const station = params.get("station") ?? this.station;
     this.sayUnits();
-    if (params.get("days")) this.period.value = params.get("days");
     await this.poll.start();
     this.frame.attempt(() => this.count());
-    const wanted = params.get("station");
-    if (wanted && wanted !== this.station) await this.choose(wanted);
+    if (station && (station !== this.station || this.state() !== before)) await this.choose(station);
+  }
+
+  /** What is chosen beside the station. */
+  state() {
+    return `${this.variable.value} ${this.period.value}`;
   }
 
   hide() {

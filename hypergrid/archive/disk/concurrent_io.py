@@ -178,7 +178,7 @@ class EmptyArray:
 
 
 _DOCUMENTS: Final[LruCache[str, bytes]] = LruCache(1 << 20)
-"""Documents of empty arrays; a variable has four kinds, which differ by unit and number of slices."""
+"""Documents of empty arrays; a variable has five kinds, which differ by unit and by numbers of slices and series."""
 Node = Mapping[str, Any] | EmptyArray
 """A group to create, given by its attributes, or an array."""
 

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from hypergrid.core.blas import count_cores
+
 BY_SEVERAL_THREADS = """
 from concurrent.futures import ThreadPoolExecutor
 import numpy
@@ -23,24 +25,24 @@ def limited():
 free = count()
 assert free == {2}, free
 with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
-    for thread in (first, second, first):
-        assert thread.submit(limited).result() == {1}
+    for pool in (first, second, first):
+        assert pool.submit(limited).result() == {1}
         assert count() == free
     assert limited() == {1}
-    one, other = one_thread(), one_thread()
-    first.submit(one.__enter__).result()
-    second.submit(other.__enter__).result()
-    first.submit(one.__exit__, None, None, None).result()
+    first_limit, second_limit = one_thread(), one_thread()
+    first.submit(first_limit.__enter__).result()
+    second.submit(second_limit.__enter__).result()
+    first.submit(first_limit.__exit__, None, None, None).result()
     assert count() == {1}, "one user is left"
-    second.submit(other.__exit__, None, None, None).result()
+    second.submit(second_limit.__exit__, None, None, None).result()
 assert count() == free
 """
 
 
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one processor has one BLAS thread")
+@pytest.mark.skipif(count_cores() < 2, reason="one processor has one BLAS thread")
 def test_each_thread_limits_and_the_last_one_restores() -> None:
-    ran = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", BY_SEVERAL_THREADS], env={**os.environ, "OPENBLAS_NUM_THREADS": "2"},
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
+    assert process.returncode == 0, process.stderr
