@@ -629,6 +629,9 @@ LONG: Final[dict[str, dict[str, Less]]] = {
         ),
     },
     "browser/test_frame.py": {
+        "test_axe_finds_nothing_serious": Less(
+            1, "in one scheme of two; contrasts of both are computed from the colours"
+        ),
         "test_every_page_fits_every_window": Less(2, "the narrowest window and the widest"),
     },
     "browser/test_import.py": {
@@ -656,6 +659,9 @@ LONG: Final[dict[str, dict[str, Less]]] = {
     },
     "end_to_end/test_wheel.py": {
         "test_files_are_read_on_spark_without_the_checkout": Less(0, "the demo reads its files on Spark, too"),
+        "test_a_watched_folder_is_read_on_spark_without_the_checkout": Less(
+            0, "the demo's Spark imports from the wheel, and ingest/test_stream.py streams on Spark"
+        ),
     },
     "hypergrid/execution/test_strategies.py": {
         "test_every_strategy_gives_the_same_surface": Less(12, "questions of 40, spread evenly"),
@@ -695,6 +701,11 @@ LONG: Final[dict[str, dict[str, Less]]] = {
     "ingest/spark/test_reprocess.py": {
         "test_a_cluster_of_two_workers_gives_the_same": Less(
             0, "two starts on a cluster, its driver and a worker killed; spark/test_s3.py starts one on a cluster"
+        ),
+    },
+    "ingest/spark/test_s3.py": {
+        "test_a_reprocessing_is_that_of_this_process": Less(
+            1, "on a cluster, whose executors need the credentials; on this machine in the soak"
         ),
     },
     "ingest/test_bad_files.py": {
