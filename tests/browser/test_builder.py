@@ -18,6 +18,7 @@ from tests.browser.pages import (
     press_until,
     run,
     saved,
+    show,
     unfold,
     wait_for,
     write,
@@ -172,6 +173,7 @@ def test_a_region_is_typed(opened: Page, archive: hg.OpenArchive) -> None:
     assert written(opened)["steps"][2]["grid"] == {"lon": 7.177, "lat": 45.867, "step": "2arcsec", "shape": [4, 7]}
     # Without an interpolation it chooses the stations, as readings have no cells that a clip could bound.
     settle(opened, {"variable": "air_temperature", "steps": []})
+    unfold(opened, "place-part")
     for side, value in (("West", "7.177"), ("East", "7.181"), ("South", "45.867"), ("North", "45.8692")):
         type_into(opened, side, value)
     opened.get_by_label("North").press("Tab")
@@ -180,6 +182,7 @@ def test_a_region_is_typed(opened: Page, archive: hg.OpenArchive) -> None:
     assert "clip" not in written(opened)
     assert set(written(opened)["select"]["station"]) == inside
     expect(opened.locator("#caption")).to_contain_text(f"{len(inside)} series of Air temperature")
+    unfold(opened, "place-part")
     opened.get_by_label("West").fill("8")
     opened.get_by_label("West").press("Tab")
     assert opened.get_by_label("West").get_attribute("aria-invalid") is not None
@@ -258,3 +261,17 @@ def test_copied_json_and_curl_ask_the_same(opened: Page, address: str, archive: 
     with xr.open_dataset(tmp_path / "surface.nc", engine="h5netcdf") as surface:
         expected = archive.query(SMALL).compute()["air_temperature"]
         assert abs(surface["air_temperature"] - expected).max() < 1e-9
+
+
+def test_a_part_that_opens_over_others_closes_when_the_focus_leaves_it(opened: Page) -> None:
+    show(opened, "Explore")
+    press_until(opened, "dates-button")
+    opened.keyboard.press("Enter")
+    expect(opened.locator("#dates")).to_have_attribute("open", "")
+    opened.keyboard.press("Tab")
+    assert opened.evaluate("() => document.getElementById('dates').contains(document.activeElement)")
+    expect(opened.locator("#dates")).to_have_attribute("open", "")
+    press_until(opened, "dates-button", "Shift+Tab")
+    expect(opened.locator("#dates")).to_have_attribute("open", "")
+    opened.keyboard.press("Shift+Tab")
+    expect(opened.locator("#dates")).not_to_have_attribute("open", "")

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 
-/** A part with a name and a value on its button; it closes by Escape, and by a press elsewhere. */
+/** A part with a name and a value on its button; it closes by Escape, and by a press or the focus elsewhere. */
 export function popover(id, name, ...content) {
   const value = h("span", { class: "value" });
   const made = h("details", { id, class: "popover" }, h("summary", { id: `${id}-button` }, h("span", {}, name), value), h("div", { class: "over" }, ...content));
@@ -11,6 +11,9 @@ export function popover(id, name, ...content) {
     event.stopPropagation();
     made.open = false;
     made.querySelector("summary").focus();
+  });
+  made.addEventListener("focusout", ({ relatedTarget }) => {
+    if (relatedTarget && !made.contains(relatedTarget)) made.open = false;
   });
   document.addEventListener("pointerdown", (event) => {
     if (made.open && !made.contains(event.target)) made.open = false;
