@@ -163,7 +163,7 @@ def _list_candidates(distance: Floats, extent: float, *, on_sphere: bool) -> Ite
 
 def _differ(contrasts: Floats, values: Floats) -> bool:
     """Return whether values differ by more than rounding from the drift."""
-    return bool(np.abs(contrasts).max(initial=0.0) > ROUNDING * (1.0 + np.abs(values).max(initial=0.0)))
+    return bool(np.abs(contrasts).max(initial=0.0) > ROUNDING * np.abs(values).max(initial=0.0))
 
 
 def _null_space(columns: Floats) -> Floats:

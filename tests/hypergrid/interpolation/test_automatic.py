@@ -1,5 +1,7 @@
 """The method "auto": what it chooses, how well it does beside the truth, and what it says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,19 @@ def test_stations_that_differ_are_not_drawn_flat() -> None:
     field = METHODS["auto"].prepare(stations_of(positions), readings, {})
     drawn = field.estimate(Targets(positions + 400.0)).mean(axis=0)
     assert np.ptp(drawn) >= 0.5 * np.ptp(means)
+
+
+@pytest.mark.parametrize("scale", [1e-45, 1e-30, 1e-13, 1e45])
+def test_units_change_no_choice(scale: float) -> None:
+    network = simulate_network(np.random.default_rng(3), stations=20, range_m=60e3, nugget=0.1, slices=3)
+    stations = stations_of(network.positions_m)
+    expected, choice = (choose_drift(stations, values) for values in (network.readings, scale * network.readings))
+    assert choice.drift == expected.drift
+    assert choice.variogram.sill == pytest.approx(scale**2 * expected.variogram.sill, rel=1e-9)
+    values, variances = estimate(network, "auto")
+    scaled = estimate(replace(network, readings=scale * network.readings), "auto")
+    np.testing.assert_allclose(scaled[0], scale * values, rtol=1e-6, atol=1e-9 * scale)
+    np.testing.assert_allclose(scaled[1], scale**2 * variances, rtol=1e-6)
 
 
 def test_noise_is_drawn_flat_and_said() -> None:
