@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 import hypergrid as hg
 from hypergrid.core.times import parse_instant
@@ -18,7 +18,7 @@ from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
 from queries.web.app import Services, create_app
 from tests.browser.pages import QUERIES, ROOT, unasked
-from tests.chromium import OPTIONS, SHELL, chromium_path
+from tests.chromium import ON_THIS_MACHINE, OPTIONS, SHELL, chromium_path
 from tests.serving import serving
 from viz.site import site
 
@@ -48,9 +48,10 @@ def chromium() -> str:
 # folders: so it ends with the module.
 @pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Browser]:
-    """Give a headless Chromium."""
+    """Give a headless Chromium that cannot leave the machine."""
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, headless=True, args=list(OPTIONS))
+        options = [*OPTIONS, *ON_THIS_MACHINE]
+        running = playwright.chromium.launch(executable_path=chromium, headless=True, args=options)
         yield running
         running.close()
 
@@ -63,18 +64,16 @@ def outside_requests() -> list[str]:
 
 @pytest.fixture
 def page(browser: Browser, outside_requests: list[str]) -> Iterator[Page]:
-    """Give an empty page whose requests to other machines are stopped, recorded, and fail the test."""
+    """Give an empty page whose requests to other machines fail, are recorded, and fail the test."""
     context = browser.new_context()
     context.set_default_timeout(LONGEST_MS)
 
-    def watch(route: Route, request: Request) -> None:
-        if on_this_machine(request.url):
-            route.continue_()
-        else:
+    def watch(request: Request) -> None:
+        if not on_this_machine(request.url):
             outside_requests.append(request.url)
-            route.abort()
 
-    context.route("**/*", watch)
+    # Not by a route: each of a page's many files would go through this process, and none would be cached.
+    context.on("requestfailed", watch)
     yield context.new_page()
     context.close()
     assert outside_requests == [], "requests left the machine"

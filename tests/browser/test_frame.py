@@ -29,6 +29,16 @@ def hash_of(page: Page) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(page.url).fragment.partition("?")[2]).items()}
 
 
+@pytest.mark.parametrize("address", ["http://stations.example/one.png", "http://192.0.2.7/one.png"])
+def test_a_request_that_would_leave_the_machine_fails_and_is_seen(
+    page: Page, address: str, outside_requests: list[str]
+) -> None:
+    page.set_content(f"<img src='{address}'>")
+    eventually(page, lambda: bool(outside_requests))
+    assert outside_requests == [address]
+    outside_requests.clear()
+
+
 def test_pages_by_mouse(opened: Page) -> None:
     for name in reversed(PAGES):
         show(opened, name)

@@ -103,7 +103,7 @@ def held(archive: Path, variable: str) -> dict[tuple[str, str], float]:
     }
 
 
-@pytest.mark.parametrize("by", ["mouse", "keys"])
+@pytest.mark.parametrize("by", ["keys", "mouse"])
 def test_a_plain_table_becomes_a_picture(
     by: str, page: Page, taking: str, archive: Path, complaints: list[str], tmp_path: Path
 ) -> None:

@@ -193,9 +193,7 @@ def test_other_variables_directions_and_links(opened: Page, address: str, archiv
     eventually(opened, lambda: "#e4e9ee" in opened.evaluate(edges))
 
 
-def test_a_network_without_positions_has_tiles_and_says_how_to_get_a_map(
-    browser: Browser, tmp_path: Path, outside_requests: list[str]
-) -> None:
+def test_a_network_without_positions_has_tiles_and_says_how_to_get_a_map(browser: Browser, tmp_path: Path) -> None:
     rows = "".join(
         f"S{number},2007-10-01T00:{minute:02}Z,{number + 0.25}\n" for number in range(3) for minute in (0, 10)
     )

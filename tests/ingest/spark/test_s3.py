@@ -63,7 +63,7 @@ def cluster(tmp_path: Path, s3: S3Server) -> Iterator[Cluster]:
             running.end()
 
 
-@pytest.mark.parametrize("where", ["cluster", "here"])
+@pytest.mark.parametrize("where", ["here", "cluster"])
 def test_a_reprocessing_is_that_of_this_process(
     where: str, made: Path, tmp_path: Path, s3: S3Server, request: pytest.FixtureRequest
 ) -> None:

@@ -47,11 +47,12 @@ def test_a_connection_that_breaks_off_prints_no_traceback(
     assert "".join(capsys.readouterr()) == ""
 
 
-def test_a_session_is_quiet_and_leaves_nothing(tmp_path: Path) -> None:
-    # Twice in one process: the second one needs a JVM of its own.
+# Twice in one process: the second one needs a JVM of its own.
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_session_is_quiet_and_leaves_nothing(times: int, tmp_path: Path) -> None:
     program = (
         "from ingest.spark.session import session, stop\n"
-        "for _ in range(2):\n"
+        f"for _ in range({times}):\n"
         "    spark = session(cores=1)\n"
         "    assert spark.range(10).count() == 10\n"
         "    stop(spark)\n"
