@@ -13,11 +13,11 @@ OPTIONS: Final = (
     "--no-first-run",
     "--disable-background-networking",
 )
-ON_THIS_MACHINE: Final = (
-    # No name and no address leads elsewhere: what a page asks of another machine fails, and is told by the browser.
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost, EXCLUDE [::1]",
-)
-"""Of tests alone: benchmarks start Chromium as users do."""
+LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
+"""Hosts that are this machine."""
+_EXCLUDED: Final = ", ".join(f"EXCLUDE {f'[{host}]' if ':' in host else host}" for host in LOCAL_HOSTS)
+NO_OTHER_HOST: Final = f"--host-resolver-rules=MAP * ~NOTFOUND, {_EXCLUDED}"
+"""Option of tests alone, as benchmarks start Chromium as users do: a request to another machine fails."""
 
 
 def chromium_path(*, windowed: bool = False) -> str | None:

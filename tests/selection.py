@@ -680,9 +680,6 @@ LONG: Final[dict[str, dict[str, Less]]] = {
     "hypergrid/archive/test_processes.py": {
         "test_no_commit_from_4_processes_is_lost": Less(1, "of 80 commits; of 200 in the soak"),
     },
-    "hypergrid/archive/test_upgrade.py": {
-        "test_an_upgrade_that_is_killed_is_gone_on_with": Less(1, "the oldest layout, which has the most steps"),
-    },
     "hypergrid/execution/test_strategies.py": {
         "test_every_strategy_gives_the_same_surface": Less(12, "questions of 40, spread evenly"),
     },

@@ -18,7 +18,7 @@ from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
 from queries.web.app import Services, create_app
 from tests.browser.pages import QUERIES, ROOT, unasked
-from tests.chromium import ON_THIS_MACHINE, OPTIONS, SHELL, chromium_path
+from tests.chromium import LOCAL_HOSTS, NO_OTHER_HOST, OPTIONS, SHELL, chromium_path
 from tests.serving import serving
 from viz.site import site
 
@@ -32,7 +32,7 @@ expect.set_options(timeout=LONGEST_MS)
 def on_this_machine(address: str) -> bool:
     """Tell whether a request to `address` stays here."""
     parts = urlsplit(address)
-    return parts.scheme in ("data", "blob", "about") or parts.hostname in ("127.0.0.1", "localhost", "::1")
+    return parts.scheme in ("data", "blob", "about") or parts.hostname in LOCAL_HOSTS
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +50,7 @@ def chromium() -> str:
 def browser(chromium: str) -> Iterator[Browser]:
     """Give a headless Chromium that cannot leave the machine."""
     with sync_playwright() as playwright:
-        options = [*OPTIONS, *ON_THIS_MACHINE]
+        options = [*OPTIONS, NO_OTHER_HOST]
         running = playwright.chromium.launch(executable_path=chromium, headless=True, args=options)
         yield running
         running.close()
