@@ -119,7 +119,9 @@ class UserField(Field):
 
     def __init__(self, own: UserInterpolation, places_m: Floats, values: Floats, given: Mapping[str, Any]) -> None:
         self._own, self._places_m, self._values, self._given = own, places_m, values, given
-        self._masks = [(np.flatnonzero(mask), slices) for mask, slices in group_masks(np.isfinite(values))]
+        masks = ((np.flatnonzero(mask), slices) for mask, slices in group_masks(np.isfinite(values)))
+        # In order of time, so that the first cell that fails is named.
+        self._masks = sorted(masks, key=lambda group: int(group[1][0]))
         # Look-ahead (thesis, section 5.7.2.1): what is selected for a target is known before any of its values, and
         # holds for all slices in which the same stations report.
         self._selections: dict[bytes, list[Indices]] = {}
