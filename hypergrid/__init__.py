@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         aggregate_function,
         convert_function,
         forget_function,
+        interpolation_function,
         merge_function,
     )
     from hypergrid.plots import plot
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Grid", "Growing", "OpenArchive", "Parameter", "Points", "Query", "Refinement", "Update", "Variogram", "Zones",
     "__version__", "again", "aggregate_function", "base", "compare_methods", "convert_function", "cross_validate",
-    "fit_variogram", "fit_variogram_by_group", "forget_function", "grid", "merge_function", "open", "plot", "points",
-    "second_opinion", "simulate", "suggest", "variogram", "zones",
+    "fit_variogram", "fit_variogram_by_group", "forget_function", "grid", "interpolation_function", "merge_function",
+    "open", "plot", "points", "second_opinion", "simulate", "suggest", "variogram", "zones",
 ]  # fmt: skip
 
 # Lazy imports: a process that needs one module, such as a Spark worker, does not wait for the others.
@@ -65,6 +66,7 @@ _MODULES: Final = {
         "aggregate_function",
         "convert_function",
         "forget_function",
+        "interpolation_function",
         "merge_function",
     ),
     "plots": ("plot",),

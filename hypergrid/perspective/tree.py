@@ -233,7 +233,8 @@ class Interpolate(_Parameterised):
         # Unused fields stay out of the content so that they do not change the token.
         content = (*plain, self.layers) if self.layers else plain
         content = (*content, "far", self.excluded_stations) if self.excluded_stations else content
-        return content if self.error_correlation is None else (*content, "memory", self.error_correlation)
+        content = content if self.error_correlation is None else (*content, "memory", self.error_correlation)
+        return add_identities(content, "interpolate", [self.method])
 
     def describe(self) -> str:
         return f"interpolate {Call(self.method, self.parameters).describe()}"

@@ -12,6 +12,7 @@ from tests.support.feeds import Sensor
 from tests.support.kriging_oracle import Estimate, Point, around, estimate, nearest, plane
 from tests.support.oracle_aggregates import BY_AREA, WEIGHED
 from tests.support.oracle_times import Block
+from tests.support.own_functions import OWN_METHODS
 
 COINCIDENT_M = 1e-6
 """Nearer than this, a station stands at a point [m]."""
@@ -264,6 +265,12 @@ def _at(
     radius_m = given.get("radius_m", math.inf)
     if method == "simple_kriging":
         return around(given["mean"], present, point, given["variogram"], maximum, radius_m)
+    if method in OWN_METHODS:
+        selects, value_of = OWN_METHODS[method]
+        offsets = [(value, x - point[0], y - point[1]) for (x, y), value in present]
+        used = [each for each in offsets if selects(*each[1:])]
+        own = {name: number for name, number in given.items() if name == "tilt"}
+        return Estimate(value_of(used, **own) if used else math.nan, math.nan, len(used))
     if "kriging" in method:
         return estimate(present, point, given["variogram"], maximum, radius_m, rises_m)
     near = [(math.dist(present[i][0], point), present[i][1]) for i in nearest(present, point, maximum, radius_m)]

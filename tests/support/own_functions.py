@@ -30,14 +30,29 @@ def _shared(first: float, second: float) -> float:
     return first * second / (1.0 + abs(first) + abs(second))
 
 
+def _is_uphill(east_m: float, north_m: float) -> bool:
+    return north_m > 0.37 * east_m - 211.3
+
+
+def _uphill(near: Sequence[tuple[float, float, float]], tilt: float = 0.001) -> float:
+    """Return the value of an estimate from the value, east and north [m] of each station that is used."""
+    weights = [1.0 / (60.0 + math.hypot(east_m, north_m)) for _, east_m, north_m in near]
+    mean = math.fsum(weight * value for weight, (value, _, _) in zip(weights, near, strict=True)) / math.fsum(weights)
+    return mean + tilt * math.fsum(north_m for _, _, north_m in near) / len(near)
+
+
 OWN_CONVERTS: Final[Mapping[str, Callable[..., float]]] = {"own_soft": _soft}
 OWN_AGGREGATES: Final[Mapping[str, Callable[..., float]]] = {"own_travel": _travel, "own_power": _power}
 OWN_MERGES: Final[Mapping[str, Callable[..., float]]] = {"own_shared": _shared}
+OWN_METHODS: Final[Mapping[str, tuple[Callable[[float, float], bool], Callable[..., float]]]] = {
+    "own_uphill": (_is_uphill, _uphill)
+}
+"""Methods: whether an estimate uses a station at an offset, and its value."""
 
 
 @contextmanager
 def own_functions() -> Iterator[None]:
-    """Add a convert, two aggregates and a merge by decorator, and forget them at the end."""
+    """Add a convert, two aggregates, a merge and an interpolation by decorator, and forget them at the end."""
 
     @hg.convert_function("own_soft")
     def soft(values: Floats, scale: float = 3.0) -> Floats:
@@ -59,8 +74,17 @@ def own_functions() -> Iterator[None]:
         """Product over the sizes of both."""
         return np.asarray(first * second / (1.0 + np.abs(first) + np.abs(second)))
 
+    def uphill(east_m: Floats, north_m: Floats, tilt: float = 0.001) -> NDArray[np.bool_]:
+        return np.asarray(north_m > 0.37 * east_m - 211.3)
+
+    @hg.interpolation_function("own_uphill", select=uphill, vectorised=True)
+    def tilted_mean(values: Floats, east_m: Floats, north_m: Floats, tilt: float = 0.001) -> Floats:
+        """Mean of the stations uphill, the nearer the more, on a slope."""
+        weights = 1.0 / (60.0 + np.hypot(east_m, north_m))
+        return np.asarray(weights @ values / weights.sum() + tilt * north_m.mean())
+
     try:
         yield
     finally:
-        for name in (*OWN_CONVERTS, *OWN_AGGREGATES, *OWN_MERGES):
+        for name in (*OWN_CONVERTS, *OWN_AGGREGATES, *OWN_MERGES, *OWN_METHODS):
             hg.forget_function(name)

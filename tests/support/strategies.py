@@ -29,7 +29,7 @@ OF_NUMBERS: Final = ("mean", "mean", "sum", "median", "quantile", "variance", "s
 OWN: Final = ("own_travel", "own_power")
 KEEPING_UNIT: Final = frozenset({"mean", "min", "max", "median", "quantile", *CHOICES, *OWN})
 GRID_METHODS: Final = ("ordinary_kriging", "simple_kriging", "inverse_distance", "nearest", "external_drift_kriging")
-METHODS: Final = (*GRID_METHODS, "linear", "spline")
+METHODS: Final = (*GRID_METHODS, "own_uphill", "linear", "spline")
 LEVELS: Final[tuple[Any, ...]] = (
     {"start": 2300, "step": 50, "count": 3}, {"start": 2330, "step": 70, "count": 1},
     {"edges": [2200, 2350, 2360, 2500]}, [2325, 2375, 2425], [2340, 2350, 2500],
@@ -267,7 +267,9 @@ def _grids(draw: st.DrawFn, state: _State) -> Document:
         said = corner["z"] = draw(st.sampled_from(LEVELS))
         state.levels = len(said) if isinstance(said, list) else said.get("count") or len(said["edges"]) - 1
     knows_heights = state.levels > 0 or state.has_ground
-    method = draw(st.sampled_from(("ordinary_kriging", *(GRID_METHODS if knows_heights else GRID_METHODS[:-1]))))
+    own = ("own_uphill",) if state.own else ()
+    methods = ("ordinary_kriging", *own, *(GRID_METHODS if knows_heights else GRID_METHODS[:-1]))
+    method = draw(st.sampled_from(methods))
     params: Document = {"variogram": draw(VARIOGRAMS)} if "kriging" in method else {}
     is_drifting = method == "external_drift_kriging"
     # A drift in height takes a trend in it along.
@@ -275,13 +277,17 @@ def _grids(draw: st.DrawFn, state: _State) -> Document:
         params["trend"] = draw(st.sampled_from(TRENDS))
     if method == "simple_kriging":
         params["mean"] = draw(st.sampled_from([0.0, 4.5]))
+    if method in own:
+        params |= {"tilt": 0.02} if draw(st.booleans()) else {}
+        step: Document = {"op": "interpolate", "method": method, "grid": {**corner, "shape": list(state.shape)}}
+        return {**step, "params": params} if params else step
     if method != "nearest" and draw(st.booleans()):
         params["neighbours"] = draw(st.integers(2 if is_drifting else 1, 6))
     if method == "inverse_distance" and draw(st.booleans()):
         params["power"] = draw(st.sampled_from([1.0, 3.5]))
     if draw(st.integers(0, 3)) < (1 if "kriging" in method else 2):
         params["radius_m"] = draw(st.sampled_from([90.0, 220.0, 500.0]))
-    step: Document = {"op": "interpolate", "method": method, "grid": {**corner, "shape": list(state.shape)}}
+    step = {"op": "interpolate", "method": method, "grid": {**corner, "shape": list(state.shape)}}
     return {**step, "params": params} if params else step
 
 

@@ -18,6 +18,7 @@ from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
 from hypergrid.perspective import Convert, Interpolate, InterpolateInTime, Merge, Perspective
 from hypergrid.perspective.build.restrict import find_reading_instants_ns, find_standing_instants_ns
 from hypergrid.perspective.build.station_projection import mask_in_reach
+from hypergrid.perspective.functions.user_function_calls import Fault
 from hypergrid.topology import Grid, Metres, Points, Regular, SeriesAxis, TimeAxis
 
 Floats = NDArray[np.float64]
@@ -88,7 +89,12 @@ def prepare_interpolation(
     own = {name: value for name, value in given.items() if name not in {item.name for item in PARAMETERS}}
     if trend_of(given) is not None:
         own[NETWORK_M] = network_m
-    field = operator.row.prepare(used, values, own)
+    try:
+        field = operator.row.prepare(used, values, own)
+    except Fault as fault:
+        # Where a user's method failed while its trend was chosen is no cell.
+        fault.at = None
+        raise
     notes += field.notes
     models = models_of(field)
     if not isinstance(model, Variogram):

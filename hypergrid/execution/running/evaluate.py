@@ -441,20 +441,22 @@ class Evaluator:
         variance: bool,
     ) -> Cells:
         self._count_work(node, times, len(cells))
-        field, metres, stations = self._get_field(node, operator, times)
+        with name_faulty_cell(node, cells, times):
+            field, metres, stations = self._get_field(node, operator, times)
         targets, known = self._get_targets(node, operator, metres, cells)
         self._mark_extrapolated(node, operator, cells[known], targets)
         possible = np.array([[stations]], dtype=np.int64)
-        counts = count_stations_used(field, targets)
-        self._note_unreached(node, operator, targets, cells[known], None if times is not None else counts)
-        if known.all():
+        with name_faulty_cell(node, cells[known], times):
+            counts = count_stations_used(field, targets)
+            self._note_unreached(node, operator, targets, cells[known], None if times is not None else counts)
             into = {"out": out} if isinstance(field, KrigingField | LocalField) and out is not None else {}
-            value = field.estimate(targets, **into)
-            return Cells(value, counts, possible, field.variance(targets) if variance else None)
+            estimates = field.estimate(targets, **(into if known.all() else {}))
+        if known.all():
+            return Cells(estimates, counts, possible, field.variance(targets) if variance else None)
         # An unknown covariate makes the estimate unknown.
         shape = (node.topology.time.count if times is None else len(times), len(cells))
         value, count = np.full(shape, np.nan), np.zeros(shape, dtype=np.int64)
-        value[:, known], count[:, known] = field.estimate(targets), counts
+        value[:, known], count[:, known] = estimates, counts
         errors = None
         if variance:
             errors = np.full(shape, np.nan)

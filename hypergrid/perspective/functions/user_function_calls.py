@@ -57,19 +57,19 @@ def call_elementwise(label: str, function: Function, arrays: tuple[Floats, ...],
         return np.empty(shape)
     try:
         # Copies, because a function may write into its arguments.
-        made = _call_function(label, function, [array.copy() for array in flat], given)
+        made = call_function(label, function, [array.copy() for array in flat], given)
     except Fault as fault:
         # The exception of a vectorised call names no position, so values are tried one by one.
         fault.at = _find_first_raising(label, function, flat, given)
         raise
-    numbers = _check_numbers(label, made, flat[0].shape, "value")
+    numbers = check_numbers(label, made, flat[0].shape, "value")
     # Infinite inputs count as missing; only infinite results of finite inputs are refused.
     numbers[np.any([np.isinf(array) for array in flat], axis=0)] = np.nan
-    _refuse_infinite(label, numbers, lambda at: ", ".join(f"{array[at]:g}" for array in flat))
+    refuse_infinite(label, numbers, lambda at: ", ".join(f"{array[at]:g}" for array in flat))
     present = np.flatnonzero(np.all([np.isfinite(array) for array in flat], axis=0))
-    for at in _sample_positions(present):
-        alone = _call_function(label, function, [array[at : at + 1].copy() for array in flat], given)
-        if not _is_same(_check_numbers(label, alone, (1,), "value")[0], numbers[at]):
+    for at in sample_positions(present):
+        alone = call_function(label, function, [array[at : at + 1].copy() for array in flat], given)
+        if not is_same(check_numbers(label, alone, (1,), "value")[0], numbers[at]):
             raise Fault(
                 f"{label} must make each value from that value alone: {flat[0][at]:g} gave {numbers[at]:g} among "
                 f"others "
@@ -92,7 +92,7 @@ def call_by_cell(label: str, function: Function, members: RaggedCells, given: Ma
     ends = np.cumsum(members.sizes)
     for cell in np.flatnonzero(members.sizes).tolist():
         values = members.value[ends[cell] - members.sizes[cell] : ends[cell]]
-        number = _check_number(label, _call_function(label, function, [values.copy()], given, cell), cell)
+        number = check_number(label, call_function(label, function, [values.copy()], given, cell), cell)
         if np.isinf(number):
             raise Fault(f"{label} gave {number:g} for {values.size} values; give NaN where there is no result", cell)
         cell_values[cell] = number
@@ -133,13 +133,13 @@ def _split_tables(sizes: NDArray[np.int64], cells: NDArray[np.intp]) -> Iterator
 
 
 def _call_columns(label: str, function: Function, values: Floats, given: Mapping[str, Any]) -> Floats:
-    numbers = _check_numbers(label, _call_function(label, function, [values.copy()], given), values.shape[1:], "column")
-    _refuse_infinite(label, numbers, lambda at: f"{np.isfinite(values[:, at]).sum()} values")
-    for at in _sample_positions(np.arange(values.shape[1])):
-        alone = _check_numbers(
-            label, _call_function(label, function, [values[:, at : at + 1].copy()], given), (1,), "column"
+    numbers = check_numbers(label, call_function(label, function, [values.copy()], given), values.shape[1:], "column")
+    refuse_infinite(label, numbers, lambda at: f"{np.isfinite(values[:, at]).sum()} values")
+    for at in sample_positions(np.arange(values.shape[1])):
+        alone = check_numbers(
+            label, call_function(label, function, [values[:, at : at + 1].copy()], given), (1,), "column"
         )
-        if not _is_same(alone[0], numbers[at]):
+        if not is_same(alone[0], numbers[at]):
             raise Fault(
                 f"{label} must make each number from one column alone: a column gave {numbers[at]:g} among others and "
                 f"{alone[0]:g} alone; reduce along axis 0, the values of a cell",
@@ -148,7 +148,7 @@ def _call_columns(label: str, function: Function, values: Floats, given: Mapping
     return numbers
 
 
-def _is_same(first: float, other: float) -> bool:
+def is_same(first: float, other: float) -> bool:
     # Vectorised and scalar logarithms may differ in the last digit, in 32 bits even more.
     return bool(np.isclose(first, other, rtol=1e-6, atol=1e-12, equal_nan=True))
 
@@ -161,7 +161,7 @@ def _silence_warnings() -> Iterator[None]:
         yield
 
 
-def _call_function(
+def call_function(
     label: str, function: Function, arrays: list[Floats], given: Mapping[str, Any], at: int | None = None
 ) -> object:
     try:
@@ -177,13 +177,13 @@ def _find_first_raising(label: str, function: Function, flat: list[Floats], give
     """Return the first value on which a function also raises individually, or None."""
     for at in range(min(flat[0].size, SEARCHED)):
         try:
-            _call_function(label, function, [array[at : at + 1].copy() for array in flat], given)
+            call_function(label, function, [array[at : at + 1].copy() for array in flat], given)
         except Fault:
             return at
     return None
 
 
-def _sample_positions(positions: NDArray[np.intp]) -> NDArray[np.intp]:
+def sample_positions(positions: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return up to `PROBES` evenly spaced positions, including the first and last."""
     if not len(positions):
         return positions
@@ -208,28 +208,34 @@ def _fill_mask(result: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
     return np.asarray(np.where(np.ma.getmaskarray(result), np.nan, result.data))
 
 
-def _check_numbers(label: str, result: object, shape: tuple[int, ...], each: str) -> Floats:
+def check_numbers(label: str, result: object, shape: tuple[int, ...], each: str) -> Floats:
     array = _to_array(label, result, None)
     if array.shape != shape:
         raise Fault(f"{label} must give one number for each {each}: it gave shape {array.shape}, needed is {shape}")
     return array.astype(np.float64)
 
 
-def _check_number(label: str, result: object, at: int) -> float:
+def check_number(label: str, result: object, at: int) -> float:
     array = _to_array(label, result, at)
     if array.shape not in ((), (1,)):
         raise Fault(f"{label} must give one number for the values of a cell; it gave shape {array.shape}", at)
     return float(array.reshape(()))
 
 
-def _refuse_infinite(label: str, values: Floats, of: Callable[[int], str]) -> None:
+def refuse_infinite(label: str, values: Floats, of: Callable[[int], str]) -> None:
     infinite = np.isinf(values)
     if infinite.any():
         at = int(np.argmax(infinite))
         raise Fault(f"{label} gave {values[at]:g} for {of(at)}; give NaN where there is no result", at)
 
 
-Kind = Literal["convert", "aggregate", "merge"]
+Kind = Literal["convert", "aggregate", "merge", "interpolate"]
+"""Step that a function belongs to."""
+
+
+def label_function(kind: Kind, name: object) -> str:
+    """Name a function in messages."""
+    return f"{'interpolation' if kind == 'interpolate' else kind} function {name!r}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,6 +256,8 @@ class FunctionIdentity:
     """Plain content of its declaration."""
     text: str
     """Source text when it was added; empty if unavailable."""
+    helper: Callable[..., Any] | None = None
+    """Second function of the method, whose content counts as well."""
 
     @property
     def module(self) -> str:
@@ -262,12 +270,21 @@ class FunctionIdentity:
     @property
     def digest(self) -> str:
         """Current content token of the function."""
-        function = unwrap_function(self.function)
         # Not cached: what the function uses may have changed since it was added.
         content = (self.kind, self.name, self.version, self.declared, self.text)
-        if not isinstance(function, FunctionType):
-            return token(*content, self.module, self.qualname)
-        return token(*content, *_iterate_used(function, {function}, text=bool(self.text)))
+        return token(*content, *self._list_used(self.function, self.text), *self._list_helper())
+
+    def _list_used(self, function: Callable[..., Any], text: str) -> tuple[object, ...]:
+        inner = unwrap_function(function)
+        if not isinstance(inner, FunctionType):
+            return str(getattr(inner, "__module__", "")), str(getattr(inner, "__qualname__", self.name))
+        return tuple(_iterate_used(inner, {inner}, text=bool(text)))
+
+    def _list_helper(self) -> tuple[object, ...]:
+        if self.helper is None:
+            return ()
+        text = read_source_text(self.kind, self.name, self.helper, self.version)
+        return ("helper", text, *self._list_used(self.helper, text))
 
     @property
     def origin(self) -> str:
@@ -303,7 +320,7 @@ def read_source_text(kind: Kind, name: str, function: object, version: str) -> s
     InvalidFunction
         Not a function, or its versions cannot be distinguished.
     """
-    label = f"{kind} function {name!r}"
+    label = label_function(kind, name)
     if not callable(function):
         raise InvalidFunction(f"{label} needs a function of values below the decorator; got {function!r}")
     inner = unwrap_function(function)

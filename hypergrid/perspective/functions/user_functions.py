@@ -26,6 +26,9 @@ from hypergrid.core.parameters import Kind as ParameterKind
 from hypergrid.core.parameters import Parameter
 from hypergrid.core.registry import Registry
 from hypergrid.core.units import check_unit, convert
+from hypergrid.interpolation import METHODS, Method
+from hypergrid.interpolation.methods.detrended import with_trend
+from hypergrid.interpolation.methods.station_selection import PARAMETERS as SELECTION
 from hypergrid.perspective.functions.aggregates import AGGREGATES, AggregateRow
 from hypergrid.perspective.functions.rows import CONVERTS, MERGES, ConvertRow, MergeRow, make_formula_unit
 from hypergrid.perspective.functions.user_function_calls import (
@@ -35,9 +38,11 @@ from hypergrid.perspective.functions.user_function_calls import (
     call_all_cells,
     call_by_cell,
     call_elementwise,
+    label_function,
     read_source_text,
     unwrap_function,
 )
+from hypergrid.perspective.functions.user_interpolation import UserInterpolation
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Unit = str | Callable[..., str] | None
@@ -45,11 +50,19 @@ Unit = str | Callable[..., str] | None
 GROUP: Final = "hypergrid.functions"
 """Entry point group of packages with user functions."""
 
-_TABLES: Final[Mapping[Kind, Registry[Any]]] = {"convert": CONVERTS, "aggregate": AGGREGATES, "merge": MERGES}
+_TABLES: Final[Mapping[Kind, Registry[Any]]] = {
+    "convert": CONVERTS, "aggregate": AGGREGATES, "merge": MERGES, "interpolate": METHODS,
+}  # fmt: skip
 _TAKEN: Final = (
     "function", "others", "self", "time", "lon", "lat", "x", "y", "zones", "min_coverage", "values",
 )  # fmt: skip
 """Reserved parameter names: keys of a step."""
+_OFFSETS: Final = ("east_m", "north_m")
+_TAKEN_BY_METHODS: Final = (
+    "grid", "method", "trend", "variogram", "neighbours", "radius_m", "octants", "drift", "degree", "support",
+    "quadrature", "variance_of", *(item.name for item in SELECTION),
+)  # fmt: skip
+"""Reserved parameter names of interpolations: the engine gives them a meaning."""
 
 
 def convert_function(
@@ -94,7 +107,7 @@ def convert_function(
     """
 
     def add(function: Function) -> Function:
-        listed = _make_parameters("convert", name, function, parameters, arrays=1)
+        listed = _make_parameters("convert", name, function, parameters, arrays=("values",))
         declared = (_format_unit(unit), takes, listed, long_name, standard_name)
         _check_units("convert", name, unit, (takes,))
 
@@ -155,7 +168,7 @@ def aggregate_function(
     """
 
     def add(function: Function) -> Function:
-        listed = _make_parameters("aggregate", name, function, parameters, arrays=1)
+        listed = _make_parameters("aggregate", name, function, parameters, arrays=("values",))
         declared: tuple[object, ...] = (_format_unit(unit), takes, listed, vectorised, min_coverage, of_extremes)
         # Absent options stay out of the digest.
         declared = (*declared, long_name, standard_name) if long_name or standard_name else declared
@@ -219,7 +232,7 @@ def merge_function(
 
     def add(function: Function) -> Function:
         roles = _list_roles(name, function, parameters)
-        listed = _make_parameters("merge", name, function, parameters, arrays=len(roles))
+        listed = _make_parameters("merge", name, function, parameters, arrays=roles)
         units = tuple(takes) if takes is not None else None
         declared: tuple[object, ...] = (_format_unit(unit), units, roles, matched, long_name, standard_name)
         declared = (*declared, listed) if listed else declared
@@ -253,8 +266,68 @@ def merge_function(
     return add
 
 
+def interpolation_function(
+    name: str,
+    *,
+    select: Callable[..., Any] | None = None,
+    compute: Callable[..., Any] | None = None,
+    parameters: Sequence[Parameter] | None = None,
+    vectorised: bool = False,
+    version: str = "",
+) -> Callable[..., Any]:
+    """Add an interpolation method: which stations a target uses, and what is made of their values.
+
+    Parameters
+    ----------
+    name, parameters, version
+        As for `convert_function`; both functions get all parameters.
+    select
+        `select(east_m, north_m, **parameters)` gets the offsets of the stations that report from a target [m], shape
+        (stations,), and returns a mask of those to use, or their numbers. It is called once for each target and set of
+        reporting stations, whatever the number of time cells. None: all stations are used.
+    compute
+        `compute(values, east_m, north_m, **parameters)` gets the values of the selected stations, none missing, and
+        their offsets [m], shape (stations,), and returns the value at the target, NaN if it has none. None: the
+        function below the decorator.
+    vectorised
+        True: `compute` gets the values of many slices, shape (stations, slices), and returns shape (slices,); much
+        faster where many slices have the same stations.
+
+    Returns
+    -------
+    A decorator for `compute`, or `compute` itself if it was given. `trend` and the treatment of coincident and distant
+    stations work as for every method; there is no variance. On networks so wide that they lie on the sphere, offsets
+    are as long as great circles.
+
+    Raises
+    ------
+    InvalidFunction
+        As for `convert_function`.
+    """
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        _check_name("interpolate", name)
+        listed = _make_parameters("interpolate", name, function, parameters, arrays=("values", *_OFFSETS))
+        if select is not None:
+            _make_parameters("interpolate", name, select, listed, arrays=_OFFSETS, role="select of ")
+        own = UserInterpolation(name, function, select, vectorised)
+        row = Method(
+            name, _read_summary(function), listed, linear=False, has_variance=False, parse=dict, prepare=own.prepare
+        )
+        text = read_source_text("interpolate", name, function, version)
+        if select is not None:
+            read_source_text("interpolate", name, select, version)
+        _add_row(
+            FunctionIdentity("interpolate", name, function, version, (listed, vectorised), text, select),
+            with_trend(row),
+        )
+        return function
+
+    return add if compute is None else add(compute)
+
+
 def forget_function(name: str) -> None:
-    """Remove all user functions of a name: convert, aggregate and merge.
+    """Remove all user functions of a name: convert, aggregate, merge and interpolation.
 
     Raises
     ------
@@ -318,23 +391,30 @@ def _add_row(added: FunctionIdentity, row: object) -> None:
         # Running the same definition again replaces it; another function of that name is an error.
         if (before.module, before.qualname) != (added.module, added.qualname):
             raise InvalidFunction(
-                f"{added.kind} function {added.name!r} exists already, as {before.module}:{before.qualname}; choose "
-                f"another name, or hg.forget_function({added.name!r}) first"
+                f"{label_function(added.kind, added.name)} exists already, as {before.module}:{before.qualname}; "
+                f"choose another name, or hg.forget_function({added.name!r}) first"
             )
         table.remove(added.name)
         del FUNCTION_IDENTITIES[key]
     elif table.holds(added.name):
-        raise InvalidFunction(f"{added.kind} function {added.name!r} is one of HyperGrid itself; choose another name")
+        label = label_function(added.kind, added.name)
+        raise InvalidFunction(f"{label} is one of HyperGrid itself; choose another name")
     table.add(added.name, row)
     FUNCTION_IDENTITIES[key] = added
 
 
 def _check_units(kind: Kind, name: object, unit: Unit, takes: Sequence[str | None]) -> None:
-    if not isinstance(name, str) or not name.isidentifier():
-        raise InvalidFunction(f"a {kind} function needs a name of letters, digits and underscores; got {name!r}")
+    _check_name(kind, name)
     for text in (unit, *takes):
         if isinstance(text, str):
             check_unit(text)
+
+
+def _check_name(kind: Kind, name: object) -> None:
+    if not isinstance(name, str) or not name.isidentifier():
+        article = "an" if kind in ("aggregate", "interpolate") else "a"
+        label = label_function(kind, name).removesuffix(f" {name!r}")
+        raise InvalidFunction(f"{article} {label} needs a name of letters, digits and underscores; got {name!r}")
 
 
 def _describe_unit(kind: Kind, name: str, unit: Unit, takes: str | None, *sources: str) -> str:
@@ -348,7 +428,7 @@ def _describe_unit(kind: Kind, name: str, unit: Unit, takes: str | None, *source
     made: object = unit(*sources)
     if not isinstance(made, str):
         raise InvalidFunction(
-            f"the unit of {kind} function {name!r} must be text; for {', '.join(sources)} it gave {made!r}"
+            f"the unit of {label_function(kind, name)} must be text; for {', '.join(sources)} it gave {made!r}"
         )
     return check_unit(made)
 
@@ -378,15 +458,23 @@ _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSIT
 
 
 def _make_parameters(
-    kind: Kind, name: str, function: object, declared: Sequence[Parameter] | None, *, arrays: int
+    kind: Kind,
+    name: str,
+    function: object,
+    declared: Sequence[Parameter] | None,
+    *,
+    arrays: Sequence[str],
+    role: str = "",
 ) -> tuple[Parameter, ...]:
-    """Return the parameters of a function, checked against its signature."""
-    label, signature = f"{kind} function {name!r}", _read_signature(function)
+    """Return the parameters of a function, checked against its signature, which begins with `arrays`."""
+    label, signature = f"{role}{label_function(kind, name)}", _read_signature(function)
+    taken = (*_TAKEN, *_TAKEN_BY_METHODS) if kind == "interpolate" else _TAKEN
     listed = tuple(declared or ())
     if signature is not None:
-        if len([p for p in signature if p.kind in _POSITIONAL or p.kind is p.VAR_POSITIONAL]) < arrays:
-            raise InvalidFunction(f"{label} needs a function that takes values first, 'def {name}(values, …)'")
-        own = [p for p in signature[arrays:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        if len([p for p in signature if p.kind in _POSITIONAL or p.kind is p.VAR_POSITIONAL]) < len(arrays):
+            first = ", ".join(arrays)
+            raise InvalidFunction(f"{label} needs a function that takes {first} first, 'def {name}({first}, …)'")
+        own = [p for p in signature[len(arrays) :] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         takes_any = any(p.kind is p.VAR_KEYWORD for p in signature)
         if declared is None:
             listed = tuple(_guess_parameter(parameter) for parameter in own if _is_plain(function, parameter))
@@ -398,7 +486,7 @@ def _make_parameters(
                 f"{label} {what}: parameters=[…] and the function's arguments must have the same names"
             )
     for parameter in listed:
-        if parameter.name in _TAKEN or not parameter.name.isidentifier():
+        if parameter.name in taken or not parameter.name.isidentifier():
             raise InvalidFunction(f"{label} cannot have a parameter {parameter.name!r}; choose another name")
         if parameter.kind not in get_args(ParameterKind):
             kinds = ", ".join(get_args(ParameterKind))
