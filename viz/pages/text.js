@@ -191,6 +191,22 @@ export const T = {
     readingsAs: (format) => `Readings of the answer: ${format}`,
   },
 
+  lineage: {
+    ask: "What made this cell",
+    hint: "Which stations and readings made the cell that you clicked, and whether any changed since",
+    pickFirst: "Click a cell of the map first.",
+    asked: "Looking up its readings …",
+    summary: (value, unit, used, place) => `${value} ${unitText(unit)} at ${place}: made of ${used} readings.`,
+    stations: (used, all) => `Stations that made it: ${used} of ${all} that report`,
+    columns: ["station", "mean weight", "distance [m]", "time cells"],
+    slices: (used, all) => `${used} of ${all}`,
+    leftOut: (count, reason) => `${count} (${reason})`,
+    notUsed: (left) => `Readings not used: ${left}.`,
+    newest: "Nothing newer has been committed since.",
+    unchanged: "None of its readings changed since.",
+    changed: (counts, used) => `Since then in its time: ${counts}; ${used} of them it had used.`,
+  },
+
   pane: {
     none: "No picture yet: choose a query and run it.",
     table: "As a table",
