@@ -22,7 +22,7 @@ export class About {
     this.lineage = new CellLineage(frame, pick);
     this.downloads = h("nav", { id: "downloads", "aria-label": T.answer.downloads, hidden: true });
     this.element = h("div", { id: "about-picture", class: "below-picture" },
-      h("section", { "aria-label": T.see.about }, h("h2", {}, T.see.about), captions, this.range, this.notes, this.lineage.element),
+      h("section", { "aria-label": T.see.about }, h("h2", {}, T.see.about), captions, this.range, this.lineage.element, this.notes),
       h("section", { "aria-label": T.answer.downloads }, this.downloads, this.opinionPart, controls));
   }
 

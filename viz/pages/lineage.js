@@ -51,7 +51,9 @@ export class CellLineage {
 
   fill(made) {
     const used = made.stations.filter(({ slices }) => slices > 0);
-    const rows = used.map((row) => [row.station, row.weight === null ? "" : number(row.weight, 3), number(row.distance_m, 0), T.lineage.slices(number(row.slices, 0), number(row.of_slices, 0))]);
+    // The heaviest first; without weights the order is by distance.
+    used.sort((first, second) => Math.abs(second.weight ?? 0) - Math.abs(first.weight ?? 0));
+    const rows = used.map((row) => [row.station, row.weight === null ? "" : row.weight.toFixed(3), number(row.distance_m, 0), T.lineage.slices(number(row.slices, 0), number(row.of_slices, 0))]);
     const left = Object.entries(made.left_out).map(([reason, count]) => T.lineage.leftOut(number(count, 0), visible(reason)));
     const lines = [...(left.length ? [T.lineage.notUsed(left.join(", "))] : []), changesOf(made), ...made.notes.map(visible)];
     this.found.replaceChildren(

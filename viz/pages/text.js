@@ -198,7 +198,7 @@ export const T = {
     asked: "Looking up its readings …",
     summary: (value, unit, used, place) => `${value} ${unitText(unit)} at ${place}: made of ${used} readings.`,
     stations: (used, all) => `Stations that made it: ${used} of ${all} that report`,
-    columns: ["station", "mean weight", "distance [m]", "time cells"],
+    columns: ["station", ["mean weight", "number"], ["distance [m]", "number"], ["time cells", "number"]],
     slices: (used, all) => `${used} of ${all}`,
     leftOut: (count, reason) => `${count} (${reason})`,
     notUsed: (left) => `Readings not used: ${left}.`,

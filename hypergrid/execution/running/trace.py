@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import TooLarge
+from hypergrid.core.flags import MEANINGS
 from hypergrid.core.readings import Readings
 from hypergrid.core.times import Window
 from hypergrid.execution.operators.counters import mask_increments
@@ -354,7 +355,7 @@ class _Tracer:
                 raise TypeError(f"{operator.source.variable.name} is an array, not readings")
             reasons = np.full(len(raw), USED, dtype=object)
             for flag in np.unique(raw.flag[~np.isin(raw.flag, operator.accept_flags)]).tolist():
-                reasons[raw.flag == flag] = f"flag {flag}"
+                reasons[raw.flag == flag] = f"{MEANINGS.get(flag, 'unknown')}, flag {flag}"
             reasons[(reasons == USED) & np.isinf(raw.value)] = "infinite"
             reasons[(reasons == USED) & np.isnan(raw.value)] = "missing"
             rows = np.flatnonzero(reasons == USED)

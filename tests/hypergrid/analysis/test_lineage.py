@@ -155,7 +155,7 @@ def test_q1_by_hand(sample: hg.OpenArchive) -> None:
     assert made.value == pytest.approx(math.fsum(estimates) / len(estimates), abs=1e-9)
     weights = made.stations["weight"] * made.stations["slices"]
     assert weights.sum() == pytest.approx(144.0)
-    assert set(made.left_out) <= {"flag 3", "flag 4", "flag 9", "missing", "valid_range"}
+    assert set(made.left_out) <= {"suspect, flag 3", "fail, flag 4", "missing, flag 9", "valid_range"}
     assert "1 of 1 cells" in made.describe()
 
 
