@@ -24,11 +24,13 @@ from hypergrid.core.result_names import drop_file_variables, index_stations, val
 from hypergrid.core.times import Window, format_instant, parse_instant
 from hypergrid.core.units import unit_symbol
 from hypergrid.execution import make_plan
-from hypergrid.execution.running.trace import Trace, TracedReadings, trace
-from hypergrid.perspective import Base, Perspective, Surface
+from hypergrid.execution.planning.dependencies import is_fitted_to_data
+from hypergrid.execution.running.trace import Trace, TracedReadings, find_values, trace
+from hypergrid.perspective import Base, Interpolate, Perspective, Surface
+from hypergrid.perspective.build.restrict import are_instants, restrict
 from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.query import ARCHIVE_FOLDER, OpenArchive, Query, open_archive
-from hypergrid.topology import Instants, Periodic, TimeAxis, blocks_of
+from hypergrid.topology import Instants, Periodic, SeriesAxis, TimeAxis, axes_of, blocks_of
 
 NAMED: Final = 8
 """Stations and kinds of readings named in a description."""
@@ -51,7 +53,9 @@ class Lineage:
     value: float
     """The value that the result holds."""
     recomputed: float
-    """The value that its query gives of the readings listed here."""
+    """The value that its query gives from the readings listed here."""
+    now: float | None
+    """The value that its query gives from the newest snapshot; None if the cells differ there, or nothing changed."""
     steps: tuple[str, ...]
     """The steps from the surface down, each with the number of its cells that the cell was made of."""
     stations: pd.DataFrame
@@ -61,7 +65,7 @@ class Lineage:
     """Readings of the stations that were used, in the cell: variable, station, time, value [the archive's unit], flag,
     arrival, versions (1: never replaced), used, and reason, if not."""
     changes: pd.DataFrame
-    """Readings in the cell's time that are others in the newest snapshot: variable, station, time, change, value_then,
+    """Readings in the cell's time that differ in the newest snapshot: variable, station, time, change, value_then,
     value_now, flag_then, flag_now, arrival, and whether the reading that was there had been used."""
     snapshot: str
     """Snapshot, or instant, that the readings are of."""
@@ -104,17 +108,19 @@ class Lineage:
         if self.changed:
             counts = ", ".join(f"{count:,} {kind}" for kind, count in self.changed.items())
             used = int(self.changes["used"].sum())
-            return f"since {self.snapshot}: {counts} in the cell's time, {used:,} of them of readings that were used"
+            now = "" if self.now is None else f"; the cell would now be {self.now:.6g}"
+            return f"changed since {self.snapshot}: readings {counts}, {used:,} of which this cell had used{now}"
         if self.snapshot == self.newest:
             return f"read: snapshot {self.snapshot}, the newest"
-        return f"since {self.snapshot}: nothing of this changed"
+        return f"unchanged since {self.snapshot}"
 
     def to_json(self, *, limit: int | None = None) -> dict[str, Any]:
-        """Return the lineage for JSON, with at most `limit` readings and changes; their numbers are of all."""
+        """Return the lineage for JSON, with at most `limit` rows of each table; numbers are of all."""
         return {
             "cell": dict(self.cell), "variable": self.variable, "unit": self.unit,
-            "value": _finite(self.value), "recomputed": _finite(self.recomputed), "steps": list(self.steps),
-            "stations": _list_rows(self.stations, None), "used": int(self.readings["used"].sum()),
+            "value": _finite(self.value), "recomputed": _finite(self.recomputed),
+            "now": None if self.now is None else _finite(self.now), "steps": list(self.steps),
+            "stations": _list_rows(self.stations, limit), "used": int(self.readings["used"].sum()),
             "left_out": self.left_out, "readings": _list_rows(self.readings, limit), "changed": self.changed,
             "changed_used": int(self.changes["used"].sum()), "changes": _list_rows(self.changes, limit),
             "snapshot": self.snapshot, "newest": self.newest, "notes": list(self.notes), "described": self.describe(),
@@ -201,30 +207,58 @@ def make_lineage(
     values = value_of(dataset)
     index = _find_cell(dataset, values, node, cell, name)
     held = float(values[index].item())
-    make_plan(Surface(node)).check(None)
-    mask = np.zeros((node.topology.time.count, node.topology.space.count), dtype=bool)
-    mask[index[0], int(np.ravel_multi_index(index[1:], node.topology.space.shape))] = True
-    made = trace(node, mask, max_readings=max_readings)
+    cell_node, mask = _narrow(node, index)
+    make_plan(Surface(cell_node)).check(None)
+    made = trace(cell_node, mask, max_readings=max_readings)
     recomputed = float(made.value[0])
-    notes = [*made.notes]
-    if not np.isclose(held, recomputed, rtol=ROUNDING, atol=0.0, equal_nan=True):
-        notes.append(f"the result holds {held!r}, and its query gives {recomputed!r} of these readings")
-    changes, why = _list_changes(query, node, made, newest)
-    if why:
-        notes.append(why)
+    readings, notes = _tabulate_readings(made), [*made.notes]
+    # The order of sums depends on how much is computed together.
+    scale = np.nanmax([abs(held), *readings["value"].abs(), 0.0])
+    if not np.isclose(held, recomputed, rtol=0.0, atol=ROUNDING * scale, equal_nan=True):
+        notes.append(f"the result holds {held!r}, and its query gives {recomputed!r} from these readings")
+    changes, now, more = _list_changes(query, node, index, made, newest)
     return Lineage(
         _describe_cell(dataset, values, node, index),
         str(values.name),
         node.unit,
         held,
         recomputed,
+        now,
         tuple(_describe_steps(made)),
         _tabulate_stations(made),
-        _tabulate_readings(made),
+        readings,
         changes,
-        read_as_of or query.archives()[0].snapshot,
+        read_as_of or _describe_snapshots(node),
         newest.snapshot,
-        tuple(notes),
+        (*notes, *more),
+    )
+
+
+def _narrow(node: Perspective, index: Sequence[int]) -> tuple[Perspective, NDArray[np.bool_]]:
+    """Narrow a surface to one cell, with the mask of that cell, unless a step learns from all slices."""
+    space = node.topology.space
+    learns = any(
+        isinstance(item.operator, Interpolate) and is_fitted_to_data(item.operator) for item in node.list_chain()
+    )
+    at = tuple(index)
+    if not learns:
+        axes = len(axes_of(space))
+        parts = tuple(slice(number, number + 1) for number in index[1 : 1 + axes])
+        node = restrict(node, slice(index[0], index[0] + 1), parts)
+        at = (0, *(0 for _ in parts), *index[1 + axes :])
+    mask = np.zeros((node.topology.time.count, node.topology.space.count), dtype=bool)
+    mask[at[0], int(np.ravel_multi_index(at[1:], node.topology.space.shape))] = True
+    return node, mask
+
+
+def _describe_snapshots(node: Perspective) -> str:
+    """Name the snapshots that a surface reads, with the instants as of which it does."""
+    archives = [base.source.archive for base in node.bases if isinstance(base.source, ArchiveSource)]
+    return ", ".join(
+        dict.fromkeys(
+            archive.snapshot + ("" if archive.as_of_ns is None else f" as of {format_instant(archive.as_of_ns)}")
+            for archive in archives
+        )
     )
 
 
@@ -266,7 +300,10 @@ def _find_cell(
             index.append(0)
             continue
         if label is None:
-            known = ", ".join(f"{other}={_show(_example(dataset, str(other)))}" for other in values.dims)
+            known = ", ".join(
+                f"{'time' if other == node.topology.time.name else other}={_show(_example(dataset, str(other)))}"
+                for other in values.dims
+            )
             raise InvalidQuery(
                 f"a cell of {name} needs {', '.join(map(str, values.dims))}; got no {dimension}; give for example "
                 f"{known}"
@@ -286,17 +323,26 @@ def _read_cell(values: xr.DataArray, cell: object) -> dict[str, object]:
             raise InvalidQuery(
                 f"a lineage is of one cell; got {sizes}; choose one with .isel(…) or .sel(…, method='nearest')"
             )
-        return {
-            str(dimension): np.ravel(cell.coords[dimension].to_numpy())[0]
-            for dimension in values.dims
-            if dimension in cell.coords
-        }
+        return {str(dimension): _read_label(values, str(dimension), cell) for dimension in values.dims}
     if not isinstance(cell, Mapping):
         raise InvalidQuery(
             f"a cell is given by its coordinates, such as {{'time': '2007-10-01', 'lat': 45.87, 'lon': 7.18}}, or as "
             f"a part of the result; got {cell!r}"
         )
     return {str(key): value for key, value in cell.items()}
+
+
+def _read_label(values: xr.DataArray, dimension: str, cell: xr.Dataset | xr.DataArray) -> object:
+    """Return the label of a cell along a dimension; its position if the dimension has none; None if unknown."""
+    if dimension in cell.coords:
+        return np.ravel(cell.coords[dimension].to_numpy())[0]
+    matching = np.ones(values.sizes[dimension], dtype=bool)
+    for name, coordinate in values.coords.items():
+        if coordinate.dims == (dimension,) and name in cell.coords:
+            label = np.ravel(cell.coords[name].to_numpy())[0]
+            matching &= [item == label or (item != item and label != label) for item in coordinate.to_numpy()]  # noqa: PLR0124 - NaN
+    positions = np.flatnonzero(matching)
+    return int(positions[0]) if len(positions) == 1 else None
 
 
 def _example(dataset: xr.Dataset, dimension: str) -> object:
@@ -362,8 +408,8 @@ def _describe_cell(
     for dimension, number in zip(values.dims, index, strict=True):
         if dimension == time.name and isinstance(time, Periodic):
             described[str(dimension)] = int(time.cells[number])
-        elif dimension == time.name and isinstance(time, Instants):
-            described[str(dimension)] = format_instant(int(time.times_ns[number]))
+        elif dimension == time.name and are_instants(time):
+            described[str(dimension)] = format_instant(int(time.corners[number]))
         elif dimension == time.name and not isinstance(time, Periodic | Instants):
             starts, ends = blocks_of(time)
             described[str(dimension)] = [format_instant(int(starts[number])), format_instant(int(ends[number]))]
@@ -382,8 +428,12 @@ def _describe_steps(made: Trace) -> Iterator[str]:
         operator = step.node.operator
         if isinstance(operator, Base):
             yield f"{operator.describe()}: {step.with_value:,} of {step.cells:,} readings"
-        else:
-            yield f"{operator.describe()}: {step.with_value:,} of {step.cells:,} cells have a value"
+            continue
+        if isinstance(operator, Interpolate):
+            # The reason of an automatic choice is a note of the result.
+            plain = tuple(parameter for parameter in operator.parameters if parameter[0] != "because")
+            operator = replace(operator, parameters=plain)
+        yield f"{operator.describe()}: {step.with_value:,} of {step.cells:,} cells have a value"
 
 
 def _tabulate_stations(made: Trace) -> pd.DataFrame:
@@ -408,12 +458,15 @@ def _tabulate_stations(made: Trace) -> pd.DataFrame:
 
 
 _KEY: Final = ["variable", "station", "series", "time"]
+_ORIGIN: Final = "origin"
+"""Token of the source of a reading: a query may compare two snapshots of an archive."""
 
 
 def _tabulate_readings(made: Trace) -> pd.DataFrame:
     tables = []
     for item in made.readings:
         table = _tabulate(item.base, item.readings)
+        table[_ORIGIN] = _get_base(item.base).source.token
         table["versions"] = 1 + _count_superseded(item)
         table["used"] = item.used
         table["reason"] = item.reasons
@@ -423,8 +476,14 @@ def _tabulate_readings(made: Trace) -> pd.DataFrame:
         return pd.DataFrame(columns=columns).drop(columns="series").astype({"used": bool})
     # Several branches of a query may read the same readings: one that any of them used is used.
     every = pd.concat(tables, ignore_index=True).sort_values("used", ascending=False, kind="stable")
-    every = every.drop_duplicates(_KEY).sort_values(_KEY, kind="stable")
-    return every[columns].drop(columns="series").reset_index(drop=True)
+    every = every.drop_duplicates([*_KEY, _ORIGIN]).sort_values(_KEY, kind="stable")
+    return _drop_plain_series(every[columns])
+
+
+def _drop_plain_series(table: pd.DataFrame) -> pd.DataFrame:
+    """Drop the description of series if each station has one of each variable."""
+    several = table.drop_duplicates(["variable", "station", "series"]).duplicated(["variable", "station"]).any()
+    return (table if several else table.drop(columns="series")).reset_index(drop=True)
 
 
 def _tabulate(base: Perspective, readings: Readings) -> pd.DataFrame:
@@ -445,8 +504,9 @@ def _tabulate(base: Perspective, readings: Readings) -> pd.DataFrame:
 
 
 def _identify_series(series: Series) -> str:
-    """Return what tells a series from the others of its station."""
-    return f"{series.height_m} {series.replicate} {series.statistic} {series.interval_s:g} {series.source}"
+    """Describe what distinguishes a series from the others of its station."""
+    height = "" if series.height_m is None else f"{series.height_m:g} m, "
+    return f"{height}{series.statistic}, {series.interval_s:g} s, replicate {series.replicate}, {series.source}"
 
 
 def _get_base(node: Perspective) -> Base:
@@ -480,34 +540,77 @@ def _stamps(readings: Readings) -> Window:
 # Changes.
 
 
-def _list_changes(query: Query, node: Perspective, made: Trace, newest: OpenArchive) -> tuple[pd.DataFrame, str]:
-    """List the readings that are others in the newest snapshot, with a note where they cannot be read."""
-    columns = [
-        "variable", "station", "time", "change", "value_then", "value_now", "flag_then", "flag_now", "arrival", "used"
-    ]  # fmt: skip
-    none = pd.DataFrame(columns=columns)
-    old = {base.source.snapshot for base in node.bases}
-    if old == {newest.snapshot} and all(archive.as_of_ns is None for archive in query.archives()):
-        return none, ""
+_CHANGE_COLUMNS: Final = [
+    "variable", "station", "series", "time", "change", "value_then", "value_now", "flag_then", "flag_now", "arrival",
+    "used",
+]  # fmt: skip
+
+
+def _list_changes(
+    query: Query, node: Perspective, index: Sequence[int], made: Trace, newest: OpenArchive
+) -> tuple[pd.DataFrame, float | None, list[str]]:
+    """List the readings that differ in the newest snapshot, with the cell's value there, and notes."""
+    none = pd.DataFrame(columns=_CHANGE_COLUMNS).drop(columns="series")
+    if _describe_snapshots(node) == newest.snapshot:
+        return none, None, []
     try:
-        sources = _find_newest_sources(query, newest)
+        surface = _read_newest(query, newest)
     except HyperGridError as error:
-        return none, f"what changed since is not known: {error}"
+        return none, None, [f"what changed since is not known: {error}"]
+    sources = {_identify(base): base.source for base in surface.bases}
     tables = []
     for item in made.readings:
         then = _get_base(item.base)
         source = sources.get(_identify(then))
         if source is None:
-            return none, f"what changed since is not known: {then.source.variable.name} is read otherwise now"
+            return none, None, [f"what changed since is not known: {then.source.variable.name} is read otherwise now"]
         before, after = then.source.read(item.window, then.unread), source.read(item.window)
         if isinstance(before, Readings) and isinstance(after, Readings):
             tables.append(_compare(item, before, after))
     tables = [table for table in tables if len(table)]
+    notes = list(_note_moves(made, newest))
+    if not tables and not notes:
+        return none, None, []
+    now = _find_value_now(node, index, surface)
     if not tables:
-        return none, ""
+        return none, now, notes
     every = pd.concat(tables, ignore_index=True).sort_values("used", ascending=False, kind="stable")
     every = every.drop_duplicates(_KEY).sort_values(_KEY, kind="stable")
-    return every[columns].reset_index(drop=True), ""
+    return _drop_plain_series(every[_CHANGE_COLUMNS]), now, notes
+
+
+def _note_moves(made: Trace, newest: OpenArchive) -> Iterator[str]:
+    """Yield what changed of the stations and layers that the interpolations used."""
+    for item in made.stations:
+        source, operator = item.node.bases[0].source, item.node.operator
+        if not isinstance(source, ArchiveSource) or not isinstance(operator, Interpolate):
+            continue
+        was, now, axis = source.archive.stations, newest.store.stations, item.node.source.stations
+        names = dict.fromkeys(axis.series[number].station for number in item.series.tolist())
+        # As text, since an unknown elevation is NaN, which equals nothing.
+        moved = [name for name in names if repr(was.get(name)) != repr(now.get(name))]
+        if moved:
+            yield f"positions or names of stations changed since: {', '.join(moved[:NAMED])}"
+        layers = newest.store.layers
+        changed = [name for name, known in operator.layers if name not in layers or layers[name].token != known]
+        if changed:
+            yield f"layers changed since: {', '.join(changed)}"
+
+
+def _find_value_now(node: Perspective, index: Sequence[int], surface: Perspective) -> float | None:
+    """Return the value of a cell in the newest snapshot; None if the cells are others there."""
+    old, new = node.topology, surface.topology
+    same = (
+        isinstance(old.space, SeriesAxis) and isinstance(new.space, SeriesAxis) and old.space.series == new.space.series
+    )
+    if not same and (old.shape[1:] != new.shape[1:] or old.space != new.space):
+        return None
+    rows = np.flatnonzero(np.asarray(new.time.corners) == np.asarray(old.time.corners)[index[0]])
+    if not len(rows):
+        return None
+    narrow, mask = _narrow(surface, (int(rows[0]), *index[1:]))
+    make_plan(Surface(narrow)).check(None)
+    return float(find_values(narrow, mask)[0])
 
 
 def _identify(base: Base) -> tuple[object, ...]:
@@ -515,12 +618,12 @@ def _identify(base: Base) -> tuple[object, ...]:
     return source.variable.name, source.select if isinstance(source, ArchiveSource) else ()
 
 
-def _find_newest_sources(query: Query, newest: OpenArchive) -> dict[tuple[object, ...], Any]:
+def _read_newest(query: Query, newest: OpenArchive) -> Perspective:
+    """Return the surface of a query at the newest snapshot, as of no instant."""
     question = query.question
     for archive in query.archives():
         question = move_to_snapshot(question, archive.snapshot, newest.snapshot)
-    document = _without_as_of(question.to_json())
-    return {_identify(base): base.source for base in newest.query(document).surface().perspective.bases}
+    return clip_query(newest.query(_without_as_of(question.to_json())))
 
 
 def _without_as_of(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -537,7 +640,8 @@ def _compare(item: TracedReadings, before: Readings, after: Readings) -> pd.Data
     series = tuple(dict.fromkeys((*before.series, *after.series)))
     numbers = {each: number for number, each in enumerate(series)}
     old, new = (
-        _renumber(part.take_rows(item.is_inside(part)), series, numbers).sort_rows() for part in (before, after)
+        _renumber(part.take_rows(_mask_series(part, item) & item.is_inside(part)), series, numbers).sort_rows()
+        for part in (before, after)
     )
     parts = []
     for kind, rows in find_differences(old, new):
@@ -556,6 +660,13 @@ def _compare(item: TracedReadings, before: Readings, after: Readings) -> pd.Data
     used_table = _tabulate(item.base, item.readings.take_rows(item.used))
     table["used"] = pd.MultiIndex.from_frame(table[_KEY]).isin(pd.MultiIndex.from_frame(used_table[_KEY]))
     return table
+
+
+def _mask_series(readings: Readings, item: TracedReadings) -> NDArray[np.bool_]:
+    """Mask the readings of series that can affect the cell, shape (readings,)."""
+    if item.series is None:
+        return np.ones(len(readings), dtype=bool)
+    return np.array([each in item.series for each in readings.series] or [False])[readings.index]
 
 
 def _renumber(readings: Readings, series: tuple[Series, ...], numbers: Mapping[Series, int]) -> Readings:

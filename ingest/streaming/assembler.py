@@ -360,6 +360,9 @@ class Assembler:
             since, greatest = self._join.stalled_streams
             # Rows of a stalled clock bypass the join as amendments.
             aside = (since[stream] > STALLED) & (key <= greatest[stream])
+            if self.order == "time" and self.counts.slices:
+                # A join that began after an end does not know which slices were closed before.
+                aside |= key <= self.counts.last_slice
             letting.append((numbers[part][aside], came_ns[aside], True))
             goes = ~aside
             self._looked_ns = int(elapsed_ns[-1])

@@ -71,8 +71,8 @@ function coordinatesOf({ dims: [row, column], times, z, ...surface }, { picked, 
 
 const placeOf = (cell) => Object.entries(cell).filter(([, value]) => typeof value === "number").reverse().map(([name, value]) => `${name} ${number(value, 5)}`).join(", ");
 
-function changesOf({ changed, changed_used: used, snapshot, newest }) {
+function changesOf({ changed, changed_used: used, snapshot, newest, now, unit }) {
   const counts = Object.entries(changed).map(([kind, count]) => `${number(count, 0)} ${kind}`);
   if (!counts.length) return snapshot === newest ? T.lineage.newest : T.lineage.unchanged;
-  return T.lineage.changed(counts.join(", "), number(used, 0));
+  return T.lineage.changed(counts.join(", "), number(used, 0), typeof now === "number" ? `${short(now)} ${unit}` : "");
 }

@@ -203,8 +203,8 @@ export const T = {
     leftOut: (count, reason) => `${count} (${reason})`,
     notUsed: (left) => `Readings not used: ${left}.`,
     newest: "Nothing newer has been committed since.",
-    unchanged: "None of its readings changed since.",
-    changed: (counts, used) => `Since then in its time: ${counts}; ${used} of them it had used.`,
+    unchanged: "Its readings are unchanged since.",
+    changed: (counts, used, now) => `Readings have changed since: ${counts}. This cell had used ${used} of them${now ? `; it would now be ${now}` : ""}.`,
   },
 
   pane: {

@@ -12,7 +12,7 @@ from hypergrid.core.times import SECOND_NS, format_duration, parse_duration
 from hypergrid.perspective.build.restrict import find_reading_instants_ns, find_standing_instants_ns
 from hypergrid.perspective.functions.aggregate_formulas import ValueInstants, split_pieces
 from hypergrid.perspective.tree import Aggregate
-from hypergrid.physics.counters import EMPTIED, FELL, HELD, RESET, ROLLOVER, Increments
+from hypergrid.physics.counters import EMPTIED, FELL, GROWN, HELD, RESET, ROLLOVER, Increments
 from hypergrid.topology import Bins, Regular, TimeAxis
 
 DAY_NS = 86_400 * SECOND_NS
@@ -59,13 +59,17 @@ def prepare_readings(readings: Readings, operator: Aggregate) -> tuple[Readings,
     return replace(readings, value=increments.growth).take_rows(np.isfinite(increments.growth) & counted), note
 
 
-def mask_increments(readings: Readings, operator: Aggregate) -> NDArray[np.bool_]:
-    """Mask the readings of which `prepare_readings` keeps the increments, shape (readings,)."""
+def find_increments(readings: Readings, operator: Aggregate) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Mask the readings whose increments `prepare_readings` keeps, and those at which the counter fell.
+
+    Both have shape (readings,).
+    """
     prepare = operator.row.prepare
     if prepare is None:
-        return np.ones(len(readings), dtype=bool)
+        return np.ones(len(readings), dtype=bool), np.zeros(len(readings), dtype=bool)
     increments = prepare(readings.value, readings.time_ns, readings.index, operator.arguments)
-    return np.isfinite(increments.growth) & _mask_counted(readings, operator)
+    kept = np.isfinite(increments.growth) & _mask_counted(readings, operator)
+    return kept, np.asarray(increments.kind != GROWN)
 
 
 def _mask_counted(readings: Readings, operator: Aggregate) -> NDArray[np.bool_]:

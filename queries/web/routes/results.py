@@ -46,6 +46,7 @@ class CellOfResult(BaseModel, frozen=True):
     z: float | None = None
     station: Annotated[str | None, Field(description="of a table of stations")] = None
     zone: Annotated[str | None, Field(description="of means over zones")] = None
+    series: Annotated[int | None, Field(ge=0, description="of series, from 0, where stations have several")] = None
     point: Annotated[int | None, Field(ge=0, description="of points, from 0")] = None
     limit: Annotated[int, Field(ge=0, le=LISTED_READINGS, description="readings that are listed")] = 100
 

@@ -74,6 +74,33 @@ QUERIES: dict[str, Callable[[hg.OpenArchive], hg.Query]] = {
     "anomaly": lambda archive: _air(archive).merge(
         "anomaly", _air(archive).aggregate("mean", time="hour_of_day", min_coverage=0)
     ),
+    "with coverage": lambda archive: (
+        archive["air_temperature"].aggregate("mean", time="10min").aggregate("mean", time="1h", min_coverage=0.5)
+    ),
+    "converted cells": lambda archive: (
+        _air(archive).convert("valid_range", low=-2.0, high=6.0).aggregate("mean", time="1h", min_coverage=0)
+    ),
+    "within a radius, over zones": lambda archive: (
+        _air(archive).interpolate("inverse_distance", grid=GRID, radius_m=120).aggregate("mean", zones=ZONES)
+    ),
+    "counter": lambda archive: (
+        archive["air_temperature"]
+        .convert("scale", factor=1.0, unit="mm")
+        .aggregate("rain_accumulation", time="1h", max_gap="40min", min_coverage=0)
+    ),
+    "last": lambda archive: archive["air_temperature"].aggregate("last", time="1h", min_coverage=0),
+    "points": lambda archive: _air(archive).interpolate(
+        "ordinary_kriging",
+        grid=hg.points(lon=[7.178, 7.179], lat=[45.868, 45.8685], step="1arcsec"),
+        variogram=MODEL,
+        neighbours=3,
+    ),
+    "by octants": lambda archive: _air(archive).interpolate(
+        "ordinary_kriging", grid=GRID, variogram=MODEL, octants=1, neighbours=4
+    ),
+    "known mean": lambda archive: _air(archive).interpolate(
+        "simple_kriging", grid=GRID, variogram=MODEL, mean=5.0, neighbours=1
+    ),
     "clipped": lambda archive: _of_two(archive).clip(
         time=("2007-10-01T01:00", "2007-10-01T03:00"), lon=(7.1775, 7.179)
     ),
@@ -189,7 +216,8 @@ def test_an_amendment_is_told(tmp_path: Path) -> None:
     cell = result.isel(time=0, lat=1, lon=1)
     before = hg.lineage(result, cell, archive)
     assert not len(before.changes)
-    assert "nothing" not in before.describe()
+    assert before.describe().endswith("the newest")
+    assert before.now is None
     station, time = before.used.iloc[0][["station", "time"]]
 
     def correct(stored: Readings) -> Readings:
@@ -207,10 +235,13 @@ def test_an_amendment_is_told(tmp_path: Path) -> None:
     (change,) = after.changes.to_dict("records")
     assert (change["station"], change["time"], change["change"], change["used"]) == (station, time, "replaced", True)
     assert change["value_now"] == pytest.approx(change["value_then"] + 5.0)
-    assert "1 replaced in the cell's time, 1 of them of readings that were used" in after.describe()
+    assert (
+        f"readings 1 replaced, 1 of which this cell had used; the cell would now be {after.now:.6g}" in after.describe()
+    )
     # Of the newest snapshot, the reading has two versions.
     newest = archive.latest()
     renewed = QUERIES["of two neighbours"](newest).compute()
+    assert after.now == pytest.approx(float(renewed["air_temperature"].isel(time=0, lat=1, lon=1)))
     told = hg.lineage(renewed, cell, newest).readings
     assert told[(told["station"] == station) & (told["time"] == time)]["versions"].tolist() == [2]
 
@@ -226,6 +257,59 @@ def test_readings_that_came_later_are_told(tmp_path: Path) -> None:
     assert made.cell["time"] == ["2007-10-01T01:00Z", "2007-10-01T02:00Z"]
     assert made.changes[["station", "change", "used"]].to_numpy().tolist() == [[station, "new", False]]
     assert math.isnan(made.changes["value_then"][0])
+
+
+def test_what_a_missing_cell_lacks_is_said(tmp_path: Path) -> None:
+    archive, _ = random_archive(tmp_path, 4)
+    result = archive["air_temperature"].aggregate("mean", time="1h", min_coverage=1.0).compute()
+    values = result["air_temperature"]
+    for at in np.argwhere(np.isnan(values.to_numpy())):
+        made = hg.lineage(result, result.isel(time=int(at[0]), station=int(at[1])), archive)
+        assert math.isnan(made.value)
+        assert not len(made.used)
+        assert set(made.left_out) <= {"its cell has no value", "suspect, flag 3", "fail, flag 4", "missing, flag 9"}
+
+
+def test_only_what_can_matter_is_compared(tmp_path: Path) -> None:
+    archive, _ = random_archive(tmp_path, 4)
+    at_stations = archive["air_temperature"].aggregate("mean", time="1h", min_coverage=0).compute()
+    fitted = _air(archive).interpolate("ordinary_kriging", grid=GRID, variogram="fit").compute()
+    kriged = QUERIES["kriged"](archive).compute()
+    other = archive.store.read("air_temperature")
+    last = int(other.index.max())
+    _commit(archive, lambda stored: replace(part := stored.take_rows(stored.index == last), value=part.value + 1.0))
+    # A cell at a station does not depend on another station; what was learned from all slices is told.
+    first = hg.lineage(at_stations, at_stations.isel(time=1, station=0), archive)
+    assert (len(first.changes), first.now) == (0, None)
+    assert first.describe().endswith(f"unchanged since {first.snapshot}")
+    made = hg.lineage(fitted, fitted.isel(time=3, lat=0, lon=0), archive)
+    assert any("learned its variogram or trend from all" in note for note in made.notes)
+    cell = {"time": 3, "lat": 0, "lon": 0}
+    station = archive.store.stations[hg.lineage(kriged, kriged.isel(cell), archive).stations["station"][0]]
+    moved = replace(station, positions=(replace(station.position, lon=station.position.lon + 0.001),))
+    with archive.store.latest().commit(batch="moved", message="moved", now_ns=LATER_NS) as writer:
+        writer.stations([moved])
+    made = hg.lineage(kriged, kriged.isel(cell), archive)
+    assert any(f"stations changed since: {station.id}" in note for note in made.notes)
+    newest = archive.latest()
+    assert made.now == pytest.approx(float(QUERIES["kriged"](newest).compute()["air_temperature"].isel(cell)))
+
+
+def test_as_of_an_instant_and_of_two_snapshots(tmp_path: Path) -> None:
+    archive, _ = random_archive(tmp_path, 4)
+    _commit(archive, lambda stored: replace(stored, value=stored.value + 1.0))
+    newest = archive.latest()
+    earlier = hg.open(tmp_path, as_of="2007-10-01T12:00")
+    before = earlier["air_temperature"].aggregate("mean", time="1h", min_coverage=0)
+    result = before.compute()
+    made = hg.lineage(result, result.isel(time=1, station=0), newest)
+    assert made.snapshot == f"{newest.snapshot} as of 2007-10-01T12:00Z"
+    assert set(made.changes["change"]) == {"replaced"}
+    assert made.now == pytest.approx(made.value + 1.0)
+    both = newest["air_temperature"].aggregate("mean", time="1h", min_coverage=0).merge("difference", before).compute()
+    made = hg.lineage(both, both.isel(time=1, station=0), newest)
+    assert made.value == pytest.approx(1.0)
+    assert made.used.groupby("time").size().unique().tolist() == [2]
 
 
 def test_of_a_file_and_as_json(tmp_path: Path) -> None:
