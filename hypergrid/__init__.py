@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         simulate,
     )
     from hypergrid.analysis.incremental import Growing, Update
+    from hypergrid.analysis.lineage import lineage
     from hypergrid.analysis.reproduce import again, second_opinion
     from hypergrid.analysis.suggestion import suggest
     from hypergrid.core.parameters import Parameter
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Grid", "Growing", "OpenArchive", "Parameter", "Points", "Query", "Refinement", "Update", "Variogram", "Zones",
     "__version__", "again", "aggregate_function", "base", "compare_methods", "convert_function", "cross_validate",
-    "fit_variogram", "fit_variogram_by_group", "forget_function", "grid", "interpolation_function", "merge_function",
-    "open", "plot", "points", "second_opinion", "simulate", "suggest", "variogram", "zones",
+    "fit_variogram", "fit_variogram_by_group", "forget_function", "grid", "interpolation_function", "lineage",
+    "merge_function", "open", "plot", "points", "second_opinion", "simulate", "suggest", "variogram", "zones",
 ]  # fmt: skip
 
 # Lazy imports: a process that needs one module, such as a Spark worker, does not wait for the others.
@@ -58,6 +59,7 @@ _MODULES: Final = {
         "simulate",
     ),
     "analysis.incremental": ("Growing", "Update"),
+    "analysis.lineage": ("lineage",),
     "analysis.reproduce": ("again", "second_opinion"),
     "analysis.suggestion": ("suggest",),
     "core.parameters": ("Parameter",),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from hypergrid import plots
 from hypergrid.archive import Archive, Layers, Snapshot
@@ -45,6 +45,9 @@ from hypergrid.perspective.spec.fluent import Fluent
 from hypergrid.perspective.spec.names import RefinementOrder
 from hypergrid.refinement import Refinement
 from hypergrid.topology.zones import inline_zone_files
+
+ARCHIVE_FOLDER: Final = "hypergrid_archive_folder"
+"""Key of a computed dataset's `encoding` that holds the folder of its archive."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +200,11 @@ class Query(Fluent):
                 progress(last.fraction)
         if last is None:
             raise InvalidQuery("a surface has at least one cell")
-        return to_dataset(resolved.question, plan.surface, last.outcome, token=plan.original.token)
+        dataset = to_dataset(resolved.question, plan.surface, last.outcome, token=plan.original.token)
+        if self.lookup.archive is not None:
+            # In memory only: a file may be read on another machine.
+            dataset.encoding[ARCHIVE_FOLDER] = str(self.lookup.archive.path)
+        return dataset
 
     def to_xarray(self, **options: Any) -> xr.Dataset:  # noqa: ANN401 - those of `compute`
         """Compute the query; readings alone become an array of the archive's slices by series."""

@@ -356,8 +356,11 @@ class _StreamRun:
         before = read_versions(journal)
         # Records that are already in the spool keep their deployment, so that a replay reads them as before.
         changed = deploy(journal, self.how.deployment, first=durable(self.folder / SPOOL) + 1, check=self._check)
-        if before and before[-1].deployment.stream.idle_s != read_versions(journal)[-1].deployment.stream.idle_s:
-            self.on_warning("idle_s changed: stations that are assembled already keep the one that they began with")
+        if before:
+            was, now = before[-1].deployment.stream, read_versions(journal)[-1].deployment.stream
+            for name in ("idle_s", "order"):
+                if getattr(was, name) != getattr(now, name):
+                    self.on_warning(f"{name} changed: stations that are assembled already keep what they began with")
         return changed
 
     def _check(self, described: Deployment) -> None:

@@ -122,7 +122,7 @@ class Growing:
         before, newest = self._archive, self._archive.latest()
         if newest.snapshot == before.snapshot:
             return Update(before.snapshot, np.empty(0, dtype=np.intp))
-        query = Query(_move_to_snapshot(self._query.question, before.snapshot, newest.snapshot), SourceLookup(newest))
+        query = Query(move_to_snapshot(self._query.question, before.snapshot, newest.snapshot), SourceLookup(newest))
         node, old = clip_query(query), self._node
         changes = _read_changes(newest, before.snapshot)
         why = _find_reason(old, node, changes)
@@ -216,8 +216,9 @@ def clip_query(query: Query) -> Perspective:
     return push_clip(query.surface())[0].perspective
 
 
-def _move_to_snapshot(question: QuerySpec, old: str, new: str) -> QuerySpec:
-    steps = tuple(step.change_others(partial(_move_to_snapshot, old=old, new=new)) for step in question.steps)
+def move_to_snapshot(question: QuerySpec, old: str, new: str) -> QuerySpec:
+    """Return a query that reads another snapshot, with those merged into it."""
+    steps = tuple(step.change_others(partial(move_to_snapshot, old=old, new=new)) for step in question.steps)
     return replace(question, steps=steps, snapshot=new if question.snapshot in (None, old) else question.snapshot)
 
 

@@ -150,8 +150,8 @@ def again(
     InvalidQuery
         Not a result of HyperGrid, an incomplete one, or one of an array in memory or another archive.
     """
-    with _open_result(result) as (name, old):
-        cited = _find_query(name, old, archive)
+    with open_result(result) as (name, old):
+        cited = find_cited_query(name, old, archive)
         instants = cited.as_of_ns
         with (
             tempfile.TemporaryDirectory() as folder,
@@ -192,13 +192,13 @@ def second_opinion(
     NotFound, InvalidQuery
         As for `again`; also if the result has other cells than its query.
     """
-    with _open_result(result) as (name, old):
-        query = _find_query(name, old, archive).query
+    with open_result(result) as (name, old):
+        query = find_cited_query(name, old, archive).query
         return ask_second_opinion(query.surface(), old, cells=cells, seed=seed)
 
 
 @dataclass(frozen=True, eq=False)
-class _CitedQuery:
+class CitedQuery:
     """Query of a result, and the archive that answers it."""
 
     query: Query
@@ -207,22 +207,29 @@ class _CitedQuery:
     """Instants that replace expired snapshots, ascending."""
 
 
-def _find_query(name: str, old: xr.Dataset, archive: OpenArchive) -> _CitedQuery:
+def find_cited_query(name: str, old: xr.Dataset, archive: OpenArchive) -> CitedQuery:
+    """Return the query of a result, at the snapshot that it cites, or as of its commit if that has expired.
+
+    Raises
+    ------
+    NotFound, InvalidQuery
+        As for `again`.
+    """
     given: object = archive
     if not isinstance(given, OpenArchive):
         raise InvalidQuery(
-            f"{name} needs the archive that it was computed from, hg.open(folder), to be checked; got {archive!r}"
+            f"{name} needs the archive that it was computed from, hg.open(folder), to be read again; got {archive!r}"
         )
     document = _read_document(name, old, archive)
     expired, instants = _find_expired(document, archive), set[int]()
     if expired:
         archive = archive.latest()
         document, instants = _rewrite_as_of(name, old, document, expired, archive)
-    return _CitedQuery(_make_query(name, document, archive), archive, tuple(sorted(instants)))
+    return CitedQuery(_make_query(name, document, archive), archive, tuple(sorted(instants)))
 
 
 @contextmanager
-def _open_result(result: str | Path | xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
+def open_result(result: str | Path | xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
     """Yield the name of a result, and the result, opened lazily."""
     if isinstance(result, xr.Dataset):
         yield "the dataset", result

@@ -111,7 +111,7 @@ def compare_snapshots(
         for index, window in enumerate(windows):
             progress(name, index / len(windows))
             before, after = (_read_window(archive, name, window) for archive in (old, new))
-            for kind, rows in _find_differences(before, after):
+            for kind, rows in find_differences(before, after):
                 readings = before if kind == "gone" else after
                 touched[kind].add(slices.index(readings.time_ns[rows]), readings.index[rows])
         progress(name, 1.0)
@@ -147,7 +147,7 @@ def _read_window(archive: Archive, name: str, window: Window) -> Readings:
     return archive.read(name, window=window, tests=True) if name in archive.variables else Readings.empty()
 
 
-def _find_differences(old: Readings, new: Readings) -> Iterator[tuple[str, NDArray[Any]]]:
+def find_differences(old: Readings, new: Readings) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield each kind with its rows: old readings for "gone", otherwise new ones."""
     index = np.concatenate([old.index, new.index])
     time_ns = np.concatenate([old.time_ns, new.time_ns])

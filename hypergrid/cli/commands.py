@@ -18,6 +18,7 @@ import typer
 
 import station_data as sample_network
 from hypergrid.analysis.geostatistics import compare_methods as compare
+from hypergrid.analysis.lineage import lineage as find_lineage
 from hypergrid.analysis.reproduce import again as compute_again
 from hypergrid.analysis.reproduce import second_opinion as ask_second_opinion
 from hypergrid.analysis.suggestion import suggest_document
@@ -245,6 +246,39 @@ def query(
         show_json(summary)
     else:
         show_message(f"{out}: {summary['cells']:,} cells, {summary['missing']:,} missing, {summary['seconds']} s")
+
+
+@app.command(cls=ArchiveCommand)
+def lineage(
+    archive: ArchiveArgument,
+    result: Annotated[Path, typer.Argument(metavar="RESULT", help="A result, .nc or .zarr, of this archive.")],
+    cell: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME=VALUE...", help="The cell: time=2007-10-01T12:00 lat=45.87 lon=7.18, say."),
+    ] = None,
+    *,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="CSV file for all its readings.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say which readings made a cell of a result, and what changed since."""
+    if out is not None and out.suffix != ".csv":
+        raise InvalidQuery(f"lineage -o writes readings as CSV; got {out.name!r}; give a name that ends in .csv")
+    made = find_lineage(result, dict(map(_split_coordinate, cell or ())), open_archive(archive))
+    if out is not None:
+        made.readings.to_csv(out, index=False, date_format="%Y-%m-%dT%H:%M:%S.%fZ")
+    if as_json:
+        show_json(made.to_json())
+        return
+    show_line(made.describe())
+    if out is not None:
+        show_message(f"wrote {out}: {len(made.readings):,} readings")
+
+
+def _split_coordinate(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidQuery(f"a cell is given as NAME=VALUE, such as time=2007-10-01T12:00 or station=7; got {text!r}")
+    return name.strip(), value.strip()
 
 
 @app.command(cls=ArchiveCommand)

@@ -212,6 +212,11 @@ class WoJoin(FormerNames):
     def streams(self) -> int:
         return self._about.streams
 
+    @property
+    def in_order(self) -> bool:
+        """Whether keys are emitted in their order, in the assembling form."""
+        return self._about.in_order
+
     def push(
         self,
         stream: ArrayLike,

@@ -129,6 +129,7 @@ class Feed:
 
 
 Grouping = Literal["network", "feed"]
+SliceOrder = Literal["whole", "time"]
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,8 @@ class StreamSettings:
     """Which stations' slices wait for one another: those of the whole network, or of one feed."""
     idle_s: float | None = None
     """Stop waiting for a station after this much silence [s]; None: ten slices."""
+    order: SliceOrder = "whole"
+    """When slices close: as soon as they are whole, also before older ones; or in order of time (thesis 5.10.1)."""
 
 
 @dataclass(frozen=True)
@@ -315,6 +318,7 @@ def _stream_settings(table: TomlTable) -> StreamSettings:
         StreamSettings(
             cast("Grouping", table.text("join", default="network", among=get_args(Grouping))),
             table.number("idle_s", minimum=0.001, maximum=1e8) if table.has("idle_s") else None,
+            cast("SliceOrder", table.text("order", default="whole", among=get_args(SliceOrder))),
         )
     )
 

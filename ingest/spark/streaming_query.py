@@ -52,7 +52,8 @@ def _assembler(piece: DecodedPiece, state: GroupState, deployed: Path) -> Assemb
     check, alive = _live_assemblers.pop(piece.group, (0, None))
     if not state.exists:
         deployment = version_at(read_versions(deployed), piece.upto)
-        return Assembler(deployment.slice_s, deployment.stream.idle_s, expected=expected_origins(deployment))
+        how = deployment.stream
+        return Assembler(deployment.slice_s, how.idle_s, order=how.order, expected=expected_origins(deployment))
     taken, content = state.get
     if alive is not None and (alive.version, check) == (taken, zlib.crc32(content)):
         return alive

@@ -1,9 +1,9 @@
 """Assemble arriving rows into slices by joining station streams on time (thesis 5.10.1).
 
 The streams of the join are the stations of each feed, the key is the number of the slice, and a tuple is a row. A slice
-is emitted once no station is expected to bring it any more, or as soon as it is complete, even before older incomplete
-ones: slices are not emitted in order of time. A later row is an amendment and is emitted at once. Only rows that the
-join holds are held here.
+is emitted once no station is expected to bring it any more. With the order "whole" it is also emitted as soon as it is
+complete, even before older incomplete ones; with "time" slices are emitted in order of time, as in the thesis. A later
+row is an amendment and is emitted at once. Only rows that the join holds are held here.
 """
 
 import math
@@ -25,6 +25,7 @@ from hypergrid.core.readings import Station, equal_values
 from hypergrid.core.times import SECOND_NS
 from hypergrid.core.units import Variable
 from hypergrid.wo_join import KeysDoNotGrow, Matches, WoJoin
+from ingest.deployment.deployment_file import SliceOrder
 from ingest.formats.document_records import AGAIN_NS
 from ingest.streaming.spool_decoder import ClockTicks, DecodedPiece, Dictionary, RowBatch, concatenate_batches
 
@@ -53,6 +54,8 @@ class JoinStatus:
     """Greatest scrambling factor of a station [rows]."""
     lag: float | None
     """Greatest lag of a station to another that is waited for [rows]."""
+    order: SliceOrder = "whole"
+    """Order in which slices are emitted."""
 
     @classmethod
     def of(cls, join: WoJoin) -> "JoinStatus":
@@ -74,6 +77,7 @@ class JoinStatus:
             needed=needed if math.isfinite(needed) and has_arrived.any() else None,
             scrambling_factor=max((stream.scrambling_factor for stream in statistics.streams), default=0),
             lag=lag if math.isfinite(lag) else None,
+            order="time" if join.in_order else "whole",
         )
 
 
@@ -204,15 +208,23 @@ class Assembler:
         Length of a slice [s].
     idle_s
         Silence after which the join stops waiting for a station [s]; None: `IDLE_SLICES` slices.
+    order
+        "whole": slices are emitted as soon as they are complete; "time": in order of time.
     expected
         Feeds and stations that the first slices wait for, until `FIRST_S` or a slice after the first row. Those that
         have sent nothing by then are waited for only after they do; others may appear at any time.
     """
 
     def __init__(
-        self, slice_s: float, idle_s: float | None = None, *, expected: Iterable[tuple[str, str]] = ()
+        self,
+        slice_s: float,
+        idle_s: float | None = None,
+        *,
+        order: SliceOrder = "whole",
+        expected: Iterable[tuple[str, str]] = (),
     ) -> None:
         self.slice_ns = round(slice_s * SECOND_NS)
+        self.order: SliceOrder = order
         self.idle_s = IDLE_SLICES * slice_s if idle_s is None else idle_s
         self.counts = Counts()
         self.version = 0
@@ -234,7 +246,7 @@ class Assembler:
         # something.
         self._absent_ns = _NEVER_NS
         streams = max(2, min(MOST_STREAMS, len(self._names.origins)))
-        self._join = WoJoin(streams, form="assembling", idle_s=self.idle_s, in_order=False)
+        self._join = WoJoin(streams, form="assembling", idle_s=self.idle_s, in_order=self.order == "time")
         self._pushed = 0
 
     def __len__(self) -> int:
@@ -348,6 +360,9 @@ class Assembler:
             since, greatest = self._join.stalled_streams
             # Rows of a stalled clock bypass the join as amendments.
             aside = (since[stream] > STALLED) & (key <= greatest[stream])
+            if self.order == "time" and self.counts.slices:
+                # A join that began after an end does not know which slices were closed before.
+                aside |= key <= self.counts.last_slice
             letting.append((numbers[part][aside], came_ns[aside], True))
             goes = ~aside
             self._looked_ns = int(elapsed_ns[-1])
@@ -383,6 +398,7 @@ class Assembler:
         about = {
             "slice_ns": self.slice_ns,
             "idle_s": self.idle_s,
+            "order": self.order,
             "taken": self.version,
             "clock_ns": self._elapsed.clock_ns,
             "elapsed_ns": self._elapsed.elapsed_ns,
@@ -415,7 +431,8 @@ class Assembler:
     @classmethod
     def _from_content(cls, content: bytes) -> "Assembler":
         held, about, more = RowBatch.from_bytes(content)
-        made = cls(about["slice_ns"] / SECOND_NS, about["idle_s"])
+        # Earlier releases knew one order.
+        made = cls(about["slice_ns"] / SECOND_NS, about["idle_s"], order=about.get("order", "whole"))
         made.version, made._looked_ns, made._pushed = about["taken"], about["looked_ns"], about["pushed"]
         # States of earlier releases start to wait for absent stations at their next row.
         made._absent_ns = about.get("absent_ns", _NEVER_NS)

@@ -17,6 +17,7 @@ from contextvars import copy_context
 from dataclasses import replace
 from typing import Any, Final
 
+from hypergrid.analysis.lineage import Lineage, make_lineage
 from hypergrid.core.errors import Cancelled, InvalidQuery
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.times import SECOND_NS
@@ -337,6 +338,19 @@ class Runner:
         allowed_s = MAX_S if seconds is None else min(MAX_S, seconds)
         with self.turn():
             return ask_second_opinion(query.resolve().surface(), dataset, cells=cells, allowed_s=allowed_s)
+
+    def lineage(self, job_id: str, cell: Mapping[str, object], *, max_readings: int) -> Lineage:
+        """Find what a cell of a finished surface was made of, in turns with the queries.
+
+        Raises
+        ------
+        HyperGridError
+            As `result`; or there is no such cell, or it is made of more readings than may be read.
+        """
+        dataset, newest = self.result(job_id), self._archive.latest()
+        query = newest.query(self.job(job_id).document)
+        with self.turn():
+            return make_lineage("the result", dataset, cell, query.resolve(), newest, max_readings=max_readings)
 
     def forget(self, job_id: str) -> None:
         """Cancel and forget a job, with its result unless another job shares it."""

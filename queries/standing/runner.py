@@ -589,7 +589,7 @@ class StandingRunner:
         with self._lock:
             state.record_success(progress)
             behind_s = max(now_s - stale_since_s, 0.0)
-            self._metrics.count_evaluation(state.entry.definition.kind, behind_s)
+            self._metrics.count_evaluation(state.entry.definition, behind_s)
         self._listeners.notify(StandingUpdate(result.name, progress.snapshot, cells, behind_s, tuple(alerts)))
 
     def _record_failure(self, name: str, error: Exception, now_s: float) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,8 +10,10 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from hypergrid.core.times import SECOND_NS
 from queries.scheduling.step_graph import Sharing
 from queries.scheduling.strategy import StrategyStatistics
+from queries.standing.definition import Definition
 from queries.standing.repository import Alert
 from queries.standing.shared_steps import SnapshotEvaluation
 
@@ -65,6 +67,8 @@ class Freshness:
     median_s: float
     p99_s: float
     longest_s: float
+    expired: int
+    """Results that were ready later than the validity of their query, since the runner was created."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,8 @@ class StandingStatistics:
     """Queries whose last evaluation failed."""
     freshness: Mapping[str, Freshness]
     """Evaluation delays by class."""
+    expired: Mapping[str, int]
+    """Results that were ready later than their query's validity, by query; none without any."""
     token_score: float
     """Tokens credited, as a share of those offered (thesis 5.11)."""
     busy_s: float
@@ -115,11 +121,11 @@ class StandingStatistics:
         return self.scheduling_s / self.busy_s if self.busy_s else 0.0
 
 
-def measure_freshness(delays: Sequence[float]) -> Freshness:
+def measure_freshness(delays: Sequence[float], expired: int) -> Freshness:
     """Summarise delays [s], of which there is at least one."""
     delays_s = np.array(delays)
     return Freshness(
-        len(delays_s), float(np.median(delays_s)), float(np.quantile(delays_s, 0.99)), float(delays_s.max())
+        len(delays_s), float(np.median(delays_s)), float(np.quantile(delays_s, 0.99)), float(delays_s.max()), expired
     )
 
 
@@ -147,6 +153,7 @@ class RunnerMetrics:
         self._means = {"look_s": 0.0, "judge_s": 0.0}
         self._block_s = 0.0
         self._delays: dict[str, deque[float]] = {}
+        self._expired: Counter[tuple[str, str]] = Counter()
 
     @contextmanager
     def timing(self, what: Timed) -> Iterator[None]:
@@ -166,9 +173,11 @@ class RunnerMetrics:
         """Update the longest time between two scheduling decisions [s]."""
         self._block_s = max(PEAK_DECAY * self._block_s, seconds)
 
-    def count_evaluation(self, kind: str, behind_s: float) -> None:
+    def count_evaluation(self, definition: Definition, behind_s: float) -> None:
         self.counts["evaluations"] += 1
-        self._delays.setdefault(kind, deque(maxlen=MAX_DELAYS)).append(behind_s)
+        self._delays.setdefault(definition.kind, deque(maxlen=MAX_DELAYS)).append(behind_s)
+        if behind_s * SECOND_NS > definition.validity_ns:
+            self._expired[definition.kind, definition.name] += 1
 
     def add_round(self, before: SnapshotEvaluation, *, overloaded: bool) -> None:
         """Add the counters of a finished round; `overloaded` if it was overtaken before it finished."""
@@ -193,5 +202,11 @@ class RunnerMetrics:
             counts["steps_asked"] += this.steps_asked
             counts["steps_run"] += this.steps_run
             seconds["saved_s"] += this.asked_s - this.run_s
-        delays = {kind: measure_freshness(delays_s) for kind, delays_s in self._delays.items()}
-        return {**counts, **seconds, "overloaded": self.overloaded, "freshness": delays}
+        by_kind, by_name = Counter[str](), Counter[str]()
+        for (kind, name), count in self._expired.items():
+            by_kind[kind] += count
+            by_name[name] += count
+        delays = {kind: measure_freshness(delays_s, by_kind[kind]) for kind, delays_s in self._delays.items()}
+        return {
+            **counts, **seconds, "overloaded": self.overloaded, "freshness": delays, "expired": dict(by_name),
+        }  # fmt: skip

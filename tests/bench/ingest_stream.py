@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from hypergrid.archive import Archive
 from ingest.batch.archive_session import locked_archive
 from ingest.deployment.arrival_table import read_arrivals
-from ingest.deployment.deployment_file import deploy, load
+from ingest.deployment.deployment_file import SliceOrder, deploy, load
 from ingest.formats.sensorscope import COLUMNS
 from ingest.sources.spool import MESSAGE, Spool, SpoolRecord, durable, frames
 from ingest.streaming.assembler import Assembler
@@ -179,8 +179,8 @@ def beside_a_watermark(
     """Hold the sample network's messages, and table 5.4's settings, our way and behind a watermark of Spark."""
     rows, described = _arrived(sent, folder, deployment), load(deployment)
 
-    def new() -> Assembler:
-        return Assembler(SLICE_S, IDLE_S, expected=expected_origins(described))
+    def new(order: SliceOrder) -> Assembler:
+        return Assembler(SLICE_S, IDLE_S, order=order, expected=expected_origins(described))
 
     beside = compare(rows, new, batches=sizes.held_batches, at_once=len(described.stations))
     own = {"setting": "sample network", "lag": "its own", **beside}

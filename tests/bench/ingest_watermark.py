@@ -6,9 +6,9 @@ found with hindsight. It is run in large batches, one after the other; its state
 batches of a slice it is reckoned, as if Spark ran an empty batch after each, which lets go what the newest watermark
 has passed and makes late what came a batch later.
 
-Spark closes slices in order of time; `hypergrid stream` does not: a slice goes once it is whole, before older ones that
-are not. Part of what it saves is bought by that. So its join is run in order as well, in batches of a slice, beside
-the watermark by which as many slices are whole as with it: savings at equal order.
+Spark closes slices in order of time; `hypergrid stream` does not by default: a slice goes once it is whole, before
+older ones that are not. Part of what it saves is bought by that. So the stream's order "time" is run as well, in
+batches of a slice, beside the watermark by which as many slices are whole as with it: savings at equal order.
 `python -m tests.bench.ingest_watermark` prints that comparison alone, without Spark.
 """
 
@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hypergrid.core.times import SECOND_NS
-from hypergrid.wo_join import WoJoin
+from ingest.deployment.deployment_file import SliceOrder
 from ingest.streaming.assembler import Assembler, EmittedRows
 from ingest.streaming.spool_decoder import ClockTicks, RowBatch
 from tests.bench.kriging_figures import Tell
@@ -55,15 +55,17 @@ class Held:
     """That closed."""
     behind: float = 0.0
     """Share of them that closed in a batch after one in which a later slice did."""
+    latency_s: float = 0.0
+    """Mean time from a slice's end to its closing [s]."""
 
 
-def compare(rows: RowBatch, new: Callable[[], Assembler], *, batches: int, at_once: int) -> dict[str, Any]:
+def compare(rows: RowBatch, new: Callable[[SliceOrder], Assembler], *, batches: int, at_once: int) -> dict[str, Any]:
     """Hold the same rows both ways, in order of arrival.
 
     Parameters
     ----------
     new
-        Makes an assembler.
+        Makes an assembler with an order of slices.
     batches
         How many there are where Spark runs.
     at_once
@@ -71,7 +73,8 @@ def compare(rows: RowBatch, new: Callable[[], Assembler], *, batches: int, at_on
     """
     parts = np.array_split(np.arange(len(rows)), batches)
     of = _numbers(parts)
-    ours, slice_ns = _ours(rows, new(), parts), new().slice_ns
+    assembler = new("whole")
+    ours, slice_ns = _ours(rows, assembler, parts), assembler.slice_ns
     delay_s = least_delay_s(rows.time_ns, of, slice_ns, ours.whole)
     spark = _spark(rows.time_ns, of, slice_ns, delay_s)
     few = np.array_split(np.arange(len(rows)), max(1, len(rows) // at_once))
@@ -91,14 +94,17 @@ def compare(rows: RowBatch, new: Callable[[], Assembler], *, batches: int, at_on
     }
 
 
-def by_slice(rows: RowBatch, new: Callable[[], Assembler], parts: Sequence[NDArray[np.intp]]) -> dict[str, Any]:
+def by_slice(
+    rows: RowBatch, new: Callable[[SliceOrder], Assembler], parts: Sequence[NDArray[np.intp]]
+) -> dict[str, Any]:
     """Hold rows in small batches, as the stream does and in order of time, beside the watermark for either.
 
     Each watermark is the least by which as many slices are whole as with the join that it stands beside.
     """
     found: dict[str, Any] = {}
-    for name, make in (("by slice", new), ("in order", lambda: in_order(new()))):
-        assembler = make()
+    orders: tuple[tuple[str, SliceOrder], ...] = (("by slice", "whole"), ("in order", "time"))
+    for name, order in orders:
+        assembler = new(order)
         held, of = _ours(rows, assembler, parts, sized=False), _numbers(parts)
         delay_s = least_delay_s(rows.time_ns, of, assembler.slice_ns, held.whole, waiting=False)
         reckoned = not_passed(rows.time_ns, of, assembler.slice_ns, delay_s)
@@ -106,18 +112,12 @@ def by_slice(rows: RowBatch, new: Callable[[], Assembler], parts: Sequence[NDArr
             f"{name}: whole": held.whole,
             f"{name}: closed behind a later one": held.behind,
             f"{name}: rows held": float(held.rows.mean()),
+            f"{name}: latency [s]": held.latency_s,
             f"{name}: delay [s]": delay_s,
             f"{name}: watermark's rows": float(reckoned.mean()),
             f"{name}: saved": 1 - float(held.rows.mean() / reckoned.mean()),
         }
     return found
-
-
-def in_order(assembler: Assembler) -> Assembler:
-    """Return an assembler that took nothing yet as one that closes slices in order of time."""
-    streams = assembler._join.streams  # noqa: SLF001 - the product has no such setting
-    assembler._join = WoJoin(streams, form="assembling", idle_s=assembler.idle_s, in_order=True)  # noqa: SLF001
-    return assembler
 
 
 def _numbers(parts: Sequence[NDArray[np.intp]]) -> Integers:
@@ -157,8 +157,8 @@ def _loads(slices: int) -> Iterator[tuple[float, tuple[dict[str, str], Arrivals]
         yield place / len(cases), ({"setting": name, "lag": lag}, load)
 
 
-def _new(given: RowBatch) -> Assembler:
-    return Assembler(SLICE_S, expected=given.origins)
+def _new(given: RowBatch, order: SliceOrder) -> Assembler:
+    return Assembler(SLICE_S, order=order, expected=given.origins)
 
 
 def _ours(rows: RowBatch, assembler: Assembler, parts: Sequence[NDArray[np.intp]], *, sized: bool = True) -> Held:
@@ -170,8 +170,9 @@ def _ours(rows: RowBatch, assembler: Assembler, parts: Sequence[NDArray[np.intp]
     closed, whole, _ = closed_slices(rows, took, assembler.slice_ns)
     count = int(closed.sum())
     return Held(
-        np.array(held), float(np.mean(size)), float(whole.sum() / count), count, _behind(took, assembler) / count
-    )
+        np.array(held), float(np.mean(size)), float(whole.sum() / count), count, _behind(took, assembler) / count,
+        _latency_s(took, assembler),
+    )  # fmt: skip
 
 
 def _behind(took: Sequence[EmittedRows], assembler: Assembler) -> int:
@@ -182,6 +183,14 @@ def _behind(took: Sequence[EmittedRows], assembler: Assembler) -> int:
         behind += int((closed < greatest).sum())
         greatest = max(greatest, int(closed.max(initial=greatest)))
     return behind
+
+
+def _latency_s(took: Sequence[EmittedRows], assembler: Assembler) -> float:
+    """Return the mean time from the end of a slice to its closing [s]."""
+    key = np.concatenate([part.rows.time_ns[~part.late] // assembler.slice_ns for part in took])
+    closed_ns = np.concatenate([part.closed_ns[~part.late] for part in took])
+    slices, first = np.unique(key, return_index=True)
+    return float(np.mean(closed_ns[first] - (slices + 1) * assembler.slice_ns) / SECOND_NS)
 
 
 def closed_slices(
@@ -310,14 +319,17 @@ def _collected(
 
 def main(slices: int = 2000) -> None:
     """Print a row for each setting of table 5.4: held as the stream does, and in order, beside watermarks."""
-    print("setting | lag | closed behind a later one | held | watermark's | saved | in order | watermark's | saved")
+    print(
+        "setting | lag | closed behind a later one | held | latency [s] | watermark's | saved | in order | latency [s] "
+        "| watermark's | saved"
+    )
     for _, (about, load) in _loads(slices):
         given = arrived(load)
         parts = np.array_split(np.arange(len(given)), max(1, len(given) // load.streams))
         found = by_slice(given, partial(_new, given), parts)
         cells = [about["setting"], about["lag"], f"{found['by slice: closed behind a later one']:.0%}"]
         for name in ("by slice", "in order"):
-            cells += [f"{found[f'{name}: {what}']:,.0f}" for what in ("rows held", "watermark's rows")]
+            cells += [f"{found[f'{name}: {what}']:,.0f}" for what in ("rows held", "latency [s]", "watermark's rows")]
             cells.append(f"{found[f'{name}: saved']:.0%}")
         print(" | ".join(cells), flush=True)
 

@@ -62,7 +62,7 @@ def test_the_delay_is_the_least_that_leaves_as_many_slices_whole(seed: int, *, w
 
 def test_what_spark_holds_until_as_many_slices_are_whole() -> None:
     rows = arrived(station_load("scrambled, lag 10 min", streams=8, keys=600).arrivals())
-    found = compare(rows, lambda: Assembler(SLICE_S, expected=rows.origins), batches=20, at_once=8)
+    found = compare(rows, lambda order: Assembler(SLICE_S, order=order, expected=rows.origins), batches=20, at_once=8)
     assert found["rows"] == 8 * 600
     # By its delay Spark has, in truth, as many whole slices, and holds what it would be thought to.
     assert found["Spark's whole"] >= found["whole at first closing"] >= 0.97
@@ -72,4 +72,8 @@ def test_what_spark_holds_until_as_many_slices_are_whole() -> None:
     assert 0 < found["rows held"] < found["Spark's rows"]
     assert found["saved"] == pytest.approx(1 - found["rows held"] / found["Spark's rows"])
     assert found["by slice: saved"] > 0.1
+    # In order of time more is held, for longer.
+    assert found["in order: closed behind a later one"] == 0 < found["by slice: closed behind a later one"]
+    assert found["by slice: rows held"] < found["in order: rows held"]
+    assert 0 < found["by slice: latency [s]"] < found["in order: latency [s]"]
     assert found["Spark's state [bytes]"] > 0

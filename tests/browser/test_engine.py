@@ -287,10 +287,20 @@ def test_a_stream_is_shown_as_it_moves(opened: Page, streamed: hg.OpenArchive) -
     told(streamed, 1.0)
     eventually(opened, lambda: data(opened, "lines", "values", "stream-buffers")[0] == [151, 141, 131, 112])
     assert place.evaluate("(one) => one.marked === one.figure"), "the same figure, with newer values"
-    join = {"held": 5, "needed": None, "allowed_bytes": 32 << 20, "held_bytes": 0, "allocated_bytes": 0, "streams": 1}
+    join = {
+        "held": 5,
+        "needed": None,
+        "allowed_bytes": 32 << 20,
+        "held_bytes": 0,
+        "allocated_bytes": 0,
+        "streams": 1,
+        "order": "time",
+    }
     told(streamed, 0.0, ended=True, joins={"a": {**join, "silent": 0, "scrambling_factor": 0, "lag": 0.0}})
     expect(opened.locator("#stream-state")).to_contain_text("It ended at")
-    expect(opened.locator("#stream-limit")).to_have_text("What is held may take 32 MiB at most.")
+    expect(opened.locator("#stream-limit")).to_have_text(
+        "What is held may take 32 MiB at most. Slices close in order of time."
+    )
     eventually(opened, lambda: len(data(opened, "lines", "values", "stream-held")) == 3)
 
 

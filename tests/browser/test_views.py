@@ -168,6 +168,28 @@ def test_a_click_on_the_map_shows_the_cell(opened: Page) -> None:
     assert "pick=" in opened.url
 
 
+def test_what_made_a_cell_is_told(opened: Page, archive: hg.OpenArchive) -> None:
+    run(opened, SMALL)
+    is_drawn(opened)
+    opened.get_by_role("button", name="What made this cell").click()
+    expect(opened.locator("#lineage-words")).to_have_text("Click a cell of the map first.")
+    for label, value in (("Row of the cell for lines", "4"), ("Column", "9")):
+        opened.get_by_label(label, exact=True).fill(value)
+        opened.get_by_label(label, exact=True).press("Tab")
+    opened.get_by_role("button", name="What made this cell").click()
+    expect(opened.locator("#lineage-words")).to_contain_text("made of")
+    result = archive.query(SMALL).compute()
+    made = hg.lineage(result, result.isel(time=0, lat=4, lon=9), archive)
+    expect(opened.locator("#lineage-words")).to_contain_text(f"made of {len(made.used):,} readings")
+    rows = opened.locator("#lineage tbody tr")
+    expect(rows).to_have_count(int((made.stations["slices"] > 0).sum()))
+    heaviest = made.stations.sort_values("weight", ascending=False).iloc[0]
+    assert rows.first.inner_text().split("\t")[:2] == [heaviest["station"], f"{heaviest['weight']:.3f}"]
+    # Another answer is another cell.
+    run(opened)
+    expect(opened.locator("#lineage")).to_be_hidden()
+
+
 def test_days_by_hours_and_histograms(opened: Page, archive: hg.OpenArchive) -> None:
     run(opened, SMALL)
     is_drawn(opened)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 import zarr
@@ -196,6 +197,26 @@ def command(*words: str | Path) -> tuple[int, str, str]:
         except SystemExit as leaving:
             return int(leaving.code or 0), out.getvalue(), err.getvalue()
     return 0, out.getvalue(), err.getvalue()
+
+
+def test_the_command_line_tells_the_lineage_of_a_cell(archive: OpenArchive, tmp_path: Path) -> None:
+    result = maps(archive).compute()
+    out = written(result, tmp_path / "map.nc")
+    at = {"lat": result.lat.item(1), "lon": result.lon.item(2)}
+    cell = ["time=2007-10-01T01:30", *(f"{name}={value}" for name, value in at.items())]
+    status, text, error = command("lineage", archive.path, out, *cell, "-o", tmp_path / "readings.csv")
+    assert (status, text.splitlines()[0].startswith("air_temperature ")) == (0, True)
+    table = pd.read_csv(tmp_path / "readings.csv", parse_dates=["time", "arrival"])
+    made = hg.lineage(result, {"time": "2007-10-01T01:30", **at}, archive)
+    assert table["used"].sum() == len(made.used)
+    assert text.rstrip("\n") == made.describe()
+    assert f"{len(table):,} readings" in error
+    status, text, _ = command("lineage", archive.path, out, *cell, "--json")
+    assert json.loads(text)["value"] == made.value
+    status, _, error = command("lineage", archive.path, out, "noon")
+    assert (status, "as NAME=VALUE, such as time=2007-10-01T12:00" in error) == (2, True)
+    status, _, error = command("lineage", archive.path, out, *cell, "-o", "readings.xls")
+    assert (status, "a name that ends in .csv" in error) == (2, True)
 
 
 @pytest.mark.parametrize("ending", [".nc", ".zarr"])

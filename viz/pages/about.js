@@ -3,14 +3,15 @@
 import * as api from "./api.js";
 import { button, figure as short, h, number, visible } from "./dom.js";
 import { downloadLinks } from "./downloads.js";
+import { CellLineage } from "./lineage.js";
 import { T } from "./text.js";
 
 /** Cells that a second opinion recomputes. */
 const OPINION_CELLS = 50;
 
 export class About {
-  /** `captions` stand above what is said, `controls` below it. */
-  constructor(frame, captions, controls) {
+  /** `captions` stand above what is said, `controls` below it; `pick` tells which cell is picked. */
+  constructor(frame, captions, controls, pick) {
     this.frame = frame;
     this.question = null;
     this.range = h("p", { id: "range", class: "quiet" });
@@ -18,9 +19,10 @@ export class About {
     this.opinion = h("p", { id: "opinion", class: "quiet", role: "status" });
     this.opinionButton = button(T.answer.opinion, () => this.askOpinion(), { id: "second-opinion", title: T.answer.opinionHint });
     this.opinionPart = h("div", { class: "buttons small", hidden: true }, this.opinionButton, this.opinion);
+    this.lineage = new CellLineage(frame, pick);
     this.downloads = h("nav", { id: "downloads", "aria-label": T.answer.downloads, hidden: true });
     this.element = h("div", { id: "about-picture", class: "below-picture" },
-      h("section", { "aria-label": T.see.about }, h("h2", {}, T.see.about), captions, this.range, this.notes),
+      h("section", { "aria-label": T.see.about }, h("h2", {}, T.see.about), captions, this.range, this.lineage.element, this.notes),
       h("section", { "aria-label": T.answer.downloads }, this.downloads, this.opinionPart, controls));
   }
 
@@ -29,6 +31,7 @@ export class About {
     this.question = null;
     this.downloads.hidden = this.notes.hidden = this.opinionPart.hidden = true;
     this.range.textContent = "";
+    this.lineage.show(null);
   }
 
   /** Show what comes with a question that is done. */
@@ -38,6 +41,7 @@ export class About {
     this.notes.replaceChildren(...question.notes.map((note) => h("li", {}, visible(note))));
     this.notes.hidden = !question.notes.length;
     this.opinion.textContent = "";
+    this.lineage.show(question);
     this.downloads.hidden = this.opinionPart.hidden = false;
   }
 

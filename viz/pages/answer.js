@@ -26,7 +26,7 @@ export class Answer {
     this.looks = new Looks(frame.known, { change: () => this.stage.refresh(), beside: () => this.onBeside(), estimated: () => this.onEstimated(), note: () => onState(), busy: () => Boolean(this.stage.busy) });
     this.stage = new Stage(frame, this.looks, () => this.questions, { area: onArea, drawn: (...shown) => this.about.sayRange(...shown), note: () => onState() });
     this.finer = new Finer({ replace: (question) => this.replace(question), say: (words) => (this.finerWords.textContent = words) });
-    this.about = new About(frame, Object.values(this.stage.panes).map((pane) => pane.about), [this.looks.place, this.stage.brush.element]);
+    this.about = new About(frame, Object.values(this.stage.panes).map((pane) => pane.about), [this.looks.place, this.stage.brush.element], () => this.looks.picking());
     this.status = h("p", { id: "status", role: "status", "aria-live": "polite" }, T.answer.idle);
     this.finerWords = h("p", { id: "finer", class: "quiet", role: "status" });
   }

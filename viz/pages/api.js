@@ -57,6 +57,9 @@ export const adapt = (document, variable) => post(`${PREFIX}/suggestion?${new UR
 export const plan = (document) => post(`${PREFIX}/engine/plan`, document);
 /** `keepalive` lets the request outlive the page that sends it. */
 export const stop = (id) => send(`${PREFIX}/queries/${id}`, { method: "DELETE", keepalive: true });
+/** Stations and readings that made a cell, by coordinates that lie in it. */
+export const lineage = (id, cell) => look(`queries/${id}/lineage?${new URLSearchParams({ ...cell, limit: 500 })}`);
+
 export const secondOpinion = (id, cells) => look(`queries/${id}/second-opinion?cells=${cells}`);
 export const resultAddress = (id, format) => `${PREFIX}/queries/${id}/result?f=${format}`;
 export const readingsAddress = (asked, format) => `${PREFIX}/series?${new URLSearchParams({ ...asked, f: format })}`;

@@ -108,6 +108,11 @@ export class Looks {
 
   // What reproduces it
 
+  /** Row and column of the cell that was clicked, with the time cell and level that are shown; null where none was. */
+  picking() {
+    return this.clicked ? { picked: this.picked, time: this.time, level: this.level } : null;
+  }
+
   /** `refined`: how many times as many cells along a side are shown as were asked for. */
   state(refined) {
     const [time, level] = ["time", "level"].map((name) => this.wanted?.[name] ?? this.sliders[name].input.value);

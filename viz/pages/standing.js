@@ -138,7 +138,7 @@ class Standing {
   }
 
   drawFreshness({ freshness }) {
-    const rows = Object.entries(freshness).map(([kind, one]) => [T.standing.classes[kind] ?? kind, number(one.evaluations), duration(one.median_s), duration(one.p99_s), duration(one.longest_s)]);
+    const rows = Object.entries(freshness).map(([kind, one]) => [T.standing.classes[kind] ?? kind, number(one.evaluations), duration(one.median_s), duration(one.p99_s), duration(one.longest_s), number(one.expired)]);
     const text = JSON.stringify(rows);
     if (text === this.freshDrawn) return;
     this.freshDrawn = text;

@@ -88,7 +88,10 @@ export class Streams {
       rows.push(...lines.map((line) => [T.streams.titles[name], line.name, number(line.values[line.values.length - 1]), unit]));
     }
     const allowed = sum(newest, "allowed_bytes");
-    this.limit.textContent = allowed === null ? T.streams.noLimit : T.streams.limit(bytes(allowed));
+    const limit = allowed === null ? T.streams.noLimit : T.streams.limit(bytes(allowed));
+    // Streams of earlier releases do not tell their order, and have but one.
+    const orders = new Set(joins(newest).map((join) => join.order ?? "whole"));
+    this.limit.textContent = [limit, ...[...orders].map((order) => T.streams.orders[order])].join(" ");
     this.table.replaceChildren(table(T.engine.nowCaption, T.engine.nowColumns, rows));
   }
 

@@ -191,6 +191,22 @@ export const T = {
     readingsAs: (format) => `Readings of the answer: ${format}`,
   },
 
+  lineage: {
+    ask: "What made this cell",
+    hint: "Which stations and readings made the cell that you clicked, and whether any changed since",
+    pickFirst: "Click a cell of the map first.",
+    asked: "Looking up its readings …",
+    summary: (value, unit, used, place) => `${value} ${unitText(unit)} at ${place}: made of ${used} readings.`,
+    stations: (used, all) => `Stations that made it: ${used} of ${all} that report`,
+    columns: ["station", ["mean weight", "number"], ["distance [m]", "number"], ["time cells", "number"]],
+    slices: (used, all) => `${used} of ${all}`,
+    leftOut: (count, reason) => `${count} (${reason})`,
+    notUsed: (left) => `Readings not used: ${left}.`,
+    newest: "Nothing newer has been committed since.",
+    unchanged: "Its readings are unchanged since.",
+    changed: (counts, used, now) => `Readings have changed since: ${counts}. This cell had used ${used} of them${now ? `; it would now be ${now}` : ""}.`,
+  },
+
   pane: {
     none: "No picture yet: choose a query and run it.",
     table: "As a table",

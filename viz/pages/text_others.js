@@ -76,6 +76,7 @@ export const OTHERS = {
     lines: { held: "held", needed: "asked for (3.8)", scrambling: "scrambling factor", lag: "lag", heldBytes: "held", allocated: "allocated", limit: "limit", rate: "readings", behind: "records", age: "age" },
     noLimit: "No limit of memory is set: a slice waits for no station that is silent for longer than idle_s, which bounds what is held.",
     limit: (size) => `What is held may take ${size} at most.`,
+    orders: { whole: "Slices close as soon as they are whole, also before older ones.", time: "Slices close in order of time." },
   },
 
   graph: {

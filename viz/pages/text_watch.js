@@ -98,7 +98,7 @@ export const WATCH = {
     offAdvice: "hypergrid serve keeps them; this one was started another way.",
     freshness: "Freshness by class",
     freshCaption: "From a slice's coming to the end of the evaluation that shows it",
-    freshColumns: ["Class", "Evaluations", "Median", "99 of 100 within", "Longest"],
+    freshColumns: ["Class", "Evaluations", "Median", "99 of 100 within", "Longest", "After its \"Fresh for\""],
     notYet: "Nothing was evaluated yet.",
   },
 

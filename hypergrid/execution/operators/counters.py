@@ -12,7 +12,7 @@ from hypergrid.core.times import SECOND_NS, format_duration, parse_duration
 from hypergrid.perspective.build.restrict import find_reading_instants_ns, find_standing_instants_ns
 from hypergrid.perspective.functions.aggregate_formulas import ValueInstants, split_pieces
 from hypergrid.perspective.tree import Aggregate
-from hypergrid.physics.counters import EMPTIED, FELL, HELD, RESET, ROLLOVER, Increments
+from hypergrid.physics.counters import EMPTIED, FELL, GROWN, HELD, RESET, ROLLOVER, Increments
 from hypergrid.topology import Bins, Regular, TimeAxis
 
 DAY_NS = 86_400 * SECOND_NS
@@ -52,15 +52,33 @@ def prepare_readings(readings: Readings, operator: Aggregate) -> tuple[Readings,
     if prepare is None:
         return readings, ""
     increments = prepare(readings.value, readings.time_ns, readings.index, operator.arguments)
+    counted = _mask_counted(readings, operator)
+    intervals_ns = np.array([round(series.interval_s * SECOND_NS) for series in readings.series] or [0], np.int64)
+    held = (readings.value, readings.time_ns, readings.index, intervals_ns[readings.index])
+    note = counter_note(held, increments, counted, operator.arguments, [series.station for series in readings.series])
+    return replace(readings, value=increments.growth).take_rows(np.isfinite(increments.growth) & counted), note
+
+
+def find_increments(readings: Readings, operator: Aggregate) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Mask the readings whose increments `prepare_readings` keeps, and those at which the counter fell.
+
+    Both have shape (readings,).
+    """
+    prepare = operator.row.prepare
+    if prepare is None:
+        return np.ones(len(readings), dtype=bool), np.zeros(len(readings), dtype=bool)
+    increments = prepare(readings.value, readings.time_ns, readings.index, operator.arguments)
+    kept = np.isfinite(increments.growth) & _mask_counted(readings, operator)
+    return kept, np.asarray(increments.kind != GROWN)
+
+
+def _mask_counted(readings: Readings, operator: Aggregate) -> NDArray[np.bool_]:
     counted = np.ones(len(readings), dtype=bool)
     if operator.since_ns is not None:
         counted &= readings.starts_ns() >= operator.since_ns
     if operator.until_ns is not None:
         counted &= readings.starts_ns() < operator.until_ns
-    intervals_ns = np.array([round(series.interval_s * SECOND_NS) for series in readings.series] or [0], np.int64)
-    held = (readings.value, readings.time_ns, readings.index, intervals_ns[readings.index])
-    note = counter_note(held, increments, counted, operator.arguments, [series.station for series in readings.series])
-    return replace(readings, value=increments.growth).take_rows(np.isfinite(increments.growth) & counted), note
+    return counted
 
 
 def note_of_cells(value: NDArray[np.float64], axis: TimeAxis, operator: Aggregate) -> str:

@@ -17,7 +17,7 @@ from hypergrid.interpolation.variograms.variogram import check_validity
 from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
 from hypergrid.perspective import Convert, Interpolate, InterpolateInTime, Merge, Perspective
 from hypergrid.perspective.build.restrict import find_reading_instants_ns, find_standing_instants_ns
-from hypergrid.perspective.build.station_projection import mask_in_reach
+from hypergrid.perspective.build.station_projection import mask_in_reach, place_stations
 from hypergrid.perspective.functions.user_function_calls import Fault
 from hypergrid.topology import Grid, Metres, Points, Regular, SeriesAxis, TimeAxis
 
@@ -48,6 +48,65 @@ def covariates_of(axis: SeriesAxis, names: tuple[str, ...], at: Covariate) -> di
             values = np.where(np.isfinite(axis.elevation_m), axis.elevation_m, values)
         covariates[name] = values
     return covariates
+
+
+@dataclass(frozen=True, eq=False)
+class ReportingStations:
+    """The stations that an interpolation uses, of those that its source has."""
+
+    used: NDArray[np.intp]
+    """Indices of their series, increasing."""
+    stations: Stations
+    network_m: Floats | None
+    """If there is a trend: elevations of all stations that could report [m]."""
+    metres: Metres
+    placed_count: int
+    """Number of stations that could report."""
+    left_out: Mapping[str, tuple[str, ...]]
+    """Stations that are not used, by what they lack; none without any."""
+    notes: tuple[str, ...]
+    """Notes on their places."""
+
+    @property
+    def heights_m(self) -> Floats | None:
+        """Elevations of the used stations [m], if the interpolation needs them."""
+        return self.stations.covariates.get(ELEVATION)
+
+
+def select_stations(node: Perspective, operator: Interpolate, has_reports: NDArray[np.bool_]) -> ReportingStations:
+    """Select the stations that an interpolation uses: placed, near, reporting, and with all covariates.
+
+    Parameters
+    ----------
+    node, operator
+        The interpolation.
+    has_reports
+        Whether each series of its source reports, shape (series,).
+    """
+    axis = node.source.stations
+    placing = place_stations(axis, operator)
+    names = operator.covariates
+    covariates = covariates_of(axis, names, make_layer_lookup(node, operator))
+    known = np.ones(axis.count, dtype=bool)
+    for covariate in covariates.values():
+        known &= np.isfinite(covariate)
+    lacking = {
+        "without a position": placing.placed,
+        "without a value in this time": has_reports | ~mask_reach(node),
+        f"without {' or '.join(names)}": known | ~placing.near | ~has_reports,
+    }
+    left_out = {what: tuple(axis.series[i].station for i in np.flatnonzero(~kept)) for what, kept in lacking.items()}
+    used = np.flatnonzero(placing.near & has_reports & known)
+    network_m = covariates[ELEVATION][placing.near & known] if ELEVATION in covariates else None
+    return ReportingStations(
+        used,
+        stations_of(axis, used, placing.metres, covariates),
+        network_m,
+        placing.metres,
+        int((placing.near & known).sum()),
+        {what: stations for what, stations in left_out.items() if stations},
+        placing.notes,
+    )
 
 
 @dataclass(frozen=True, eq=False)

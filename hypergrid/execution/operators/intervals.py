@@ -68,7 +68,7 @@ class IntervalNotes:
         row = self._operator.row
         if not len(cells) or not row.tiles or not intervals_ns(readings).any():
             return
-        readings = readings.take_rows(np.isin(_find_cells(readings, self._time), cells))
+        readings = readings.take_rows(np.isin(find_cells(readings, self._time), cells))
         self._overlaps.add(readings, self._time, repeatable=row.repeatable)
         if not is_sliding(self._time):
             self._edges.add(readings, self._time)
@@ -105,7 +105,7 @@ def note_intervals(
     notes.write_notes(remarks, about)
 
 
-def _find_cells(readings: Readings, time: TimeCells) -> NDArray[np.intp]:
+def find_cells(readings: Readings, time: TimeCells) -> NDArray[np.intp]:
     """Return the cell of each reading, -1 if in none, the last of overlapping windows."""
     instants = assign_ns(readings, time)
     if is_sliding(time):

@@ -32,18 +32,16 @@ from hypergrid.execution.operators.interpolations import (
     FieldCache,
     FieldNetwork,
     count_stations_used,
-    covariates_of,
     field_key,
     get_grid,
     interpolate_at_instants,
     is_by_slice,
-    make_layer_lookup,
     mask_reach,
     note_prefix,
     order_cells,
     order_readings,
     prepare_interpolation,
-    stations_of,
+    select_stations,
     targets_of,
 )
 from hypergrid.execution.operators.intervals import IntervalNotes, note_intervals
@@ -66,9 +64,7 @@ from hypergrid.interpolation.methods.conditioning import relative_leverage
 from hypergrid.interpolation.methods.detrended import DetrendedKriging
 from hypergrid.interpolation.methods.in_time import KnownReadings
 from hypergrid.interpolation.solvers.field import KrigingField
-from hypergrid.interpolation.solvers.trend import ELEVATION
 from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective, Recur
-from hypergrid.perspective.build.station_projection import place_stations
 from hypergrid.perspective.build.uncertainty_spec import split_aggregates
 from hypergrid.perspective.functions.rows import CellPlaces
 from hypergrid.perspective.sources.array_source import has_intervals
@@ -584,37 +580,20 @@ class Evaluator:
         self, node: Perspective, operator: Interpolate, values: NDArray[np.float64]
     ) -> tuple[Field, Metres, int]:
         key = field_key(node, operator)
-        axis = node.source.stations
-        placing = place_stations(axis, operator)
         # Once the network is known, a station that is silent in this box reports in others.
-        has_reports = np.isfinite(values).any(axis=0) | (key in self._network_known)
-        names = operator.covariates
-        covariates = covariates_of(axis, names, make_layer_lookup(node, operator))
-        known = np.ones(axis.count, dtype=bool)
-        for covariate in covariates.values():
-            known &= np.isfinite(covariate)
-        for what, keep in (
-            ("without a position", placing.placed),
-            ("without a value in this time", has_reports | ~mask_reach(node)),
-            (f"without {' or '.join(names)}", known | ~placing.near | ~has_reports),
-        ):
-            left_out = [axis.series[i].station for i in np.flatnonzero(~keep)]
-            if left_out:
-                self.diagnostics.set_note(what, f"stations {what} are not used: {', '.join(left_out)}")
-        used = np.flatnonzero(placing.near & has_reports & known)
-        network_m = None
-        if ELEVATION in covariates:
-            self.diagnostics.set_station_heights(key, covariates[ELEVATION][used])
-            network_m = covariates[ELEVATION][placing.near & known]
-        metres = placing.metres
-        prepared = prepare_interpolation(
-            operator, stations_of(axis, used, metres, covariates), values[:, used], network_m
-        )
-        for note in (*placing.notes, *(note_prefix(node.source) + note for note in prepared.notes)):
+        has_reports = np.asarray(np.isfinite(values).any(axis=0) | (key in self._network_known))
+        reporting = select_stations(node, operator, has_reports)
+        for what, left_out in reporting.left_out.items():
+            self.diagnostics.set_note(what, f"stations {what} are not used: {', '.join(left_out)}")
+        if reporting.heights_m is not None:
+            self.diagnostics.set_station_heights(key, reporting.heights_m)
+        used, metres = reporting.used, reporting.metres
+        prepared = prepare_interpolation(operator, reporting.stations, values[:, used], reporting.network_m)
+        for note in (*reporting.notes, *(note_prefix(node.source) + note for note in prepared.notes)):
             self.diagnostics.set_note(note, note)
         field = prepared.field
         field.expect(node.topology.space.count, node.topology.time.count, keep=self._keeps_weights)
-        placed_count = int((placing.near & known).sum()) - prepared.merged_count
+        placed_count = reporting.placed_count - prepared.merged_count
         stations = min(operator.arguments.get("neighbours") or placed_count, placed_count)
         if key in self._network_known and not prepared.merged_count:
             self._field_cache.keep(key, FieldNetwork(field, used, metres, stations))

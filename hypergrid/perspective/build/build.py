@@ -449,7 +449,8 @@ def _refuse_short(time: TimeAxis, node: Perspective, whole: Window) -> None:
     if isinstance(time, Instants) or not isinstance(space, SeriesAxis):
         return
     # In shorter cells each reading would still count for its whole interval.
-    longest = max((series.interval_s for series in space.series if series.statistic != "sample"), default=0.0)
+    longest_s = max((series.interval_s for series in space.series if series.statistic != "sample"), default=0.0)
+    longest_ns = round(longest_s * SECOND_NS)
     # Civil days may contain daily totals, even the day of 23 hours.
     length_ns = civil_day_ns(time) or shortest_ns(time)
     stamps = node.topology.time
@@ -457,17 +458,17 @@ def _refuse_short(time: TimeAxis, node: Perspective, whole: Window) -> None:
         # An array extends from its first to its last stamp, however far back its first interval reaches.
         length_ns = min(length_ns, stamps.stop - 1 - stamps.origin)
     there_ns = round(length_ns / SECOND_NS) * SECOND_NS
-    if longest * SECOND_NS > length_ns and isinstance(time, Regular) and time.length == whole.stop_ns - whole.start_ns:
+    if longest_ns > length_ns and isinstance(time, Regular) and time.length == whole.stop_ns - whole.start_ns:
         variable = node.bases[0].source.variable.name
         raise InvalidQuery(
-            f"readings of {variable!r} stand for {longest:.12g} s each, longer "
+            f"readings of {variable!r} stand for {format_duration(longest_ns)} each, longer "
             f"than the {format_duration(there_ns)} that there are: nothing can be made of all of it; ask for more, "
             "or .select(interval_s=…) series of shorter intervals"
         )
-    if longest * SECOND_NS > length_ns:
+    if longest_ns > length_ns:
         raise InvalidQuery(
-            f"time cells of {format_duration(length_ns)} are shorter than the {longest:.12g} s that readings of "
-            f"{node.bases[0].source.variable.name!r} stand for; choose longer cells"
+            f"time cells of {format_duration(length_ns)} are shorter than the {format_duration(longest_ns)} that "
+            f"readings of {node.bases[0].source.variable.name!r} stand for; choose longer cells"
         )
 
 

@@ -141,6 +141,14 @@ class UserField(Field):
             result[slices] = [len(chosen) for chosen in selections]
         return result
 
+    def mask_selected(self, targets: Targets) -> NDArray[np.bool_]:
+        """Mask the stations that are selected for any target, shape (slices, stations)."""
+        result = np.zeros(self._values.shape, dtype=bool)
+        for present, slices, selections in self._list_selections(targets):
+            chosen = present[np.unique(np.concatenate(selections))]
+            result[np.ix_(slices, chosen)] = True
+        return result
+
     def estimate(self, targets: Targets) -> Floats:
         """Estimate the targets, shape (slices, targets); NaN where no station is selected, or the function gives NaN.
 

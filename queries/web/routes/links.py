@@ -269,7 +269,7 @@ def _index(view: Mapping[str, str], name: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
-def _draw(dataset: xr.Dataset, subject: PictureSubject) -> bytes:
+def _draw(dataset: "xr.Dataset", subject: PictureSubject) -> bytes:
     """Draw a result as PNG, of a map the wanted time cell or the newest with values."""
     from hypergrid.plots import picture_bytes  # noqa: PLC0415 - matplotlib takes a second to load
 

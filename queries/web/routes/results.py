@@ -9,6 +9,7 @@ import numpy as np
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
 
 from hypergrid.core.encoded_arrays import encode
 from hypergrid.core.errors import InvalidQuery, NotFound
@@ -28,6 +29,30 @@ KEPT_BYTES: Final = 256 << 20
 """Size limit of the cached Zarr stores [bytes]."""
 OPINIONS_AT_ONCE: Final = 4
 """Second opinions computed concurrently."""
+LINEAGE_READINGS: Final = 500_000
+"""Maximum readings in the time of a cell whose lineage is asked for."""
+LISTED_READINGS: Final = 10_000
+"""Maximum readings listed in an answer."""
+
+
+class CellOfResult(BaseModel, frozen=True):
+    """Coordinates that lie in the wanted cell."""
+
+    time: Annotated[str | None, Field(description="an instant, or the number of a periodic cell")] = None
+    lat: float | None = None
+    lon: float | None = None
+    y: float | None = None
+    x: float | None = None
+    z: float | None = None
+    station: Annotated[str | None, Field(description="of a table of stations")] = None
+    zone: Annotated[str | None, Field(description="of means over zones")] = None
+    series: Annotated[int | None, Field(ge=0, description="of series, from 0, where stations have several")] = None
+    point: Annotated[int | None, Field(ge=0, description="of points, from 0")] = None
+    limit: Annotated[int, Field(ge=0, le=LISTED_READINGS, description="readings that are listed")] = 100
+
+    def coordinates(self) -> dict[str, object]:
+        """Return the given ones by name."""
+        return self.model_dump(exclude_none=True, exclude={"limit"})
 
 
 def router(runner: Runner) -> APIRouter:
@@ -79,6 +104,18 @@ def router(runner: Runner) -> APIRouter:
         """Compare random cells of a finished surface with PyKrige's kriging of the same values and variogram."""
         ask = partial(runner.second_opinion, job_id, cells=cells)
         return (await to_thread.run_sync(ask, limiter=few)).to_json()
+
+    @routes.get("/queries/{job_id}/lineage")
+    async def lineage(
+        job_id: str,
+        cell: Annotated[CellOfResult, Query()],
+    ) -> dict[str, Any]:
+        """Return which readings made a cell of a finished surface, and what changed since.
+
+        The cell is the one that holds the coordinates given; dimensions of a single cell may be absent.
+        """
+        find = partial(runner.lineage, job_id, cell.coordinates(), max_readings=LINEAGE_READINGS)
+        return (await to_thread.run_sync(find, limiter=few)).to_json(limit=cell.limit)
 
     @routes.get("/queries/{job_id}/result", response_class=Response, responses=PARTS)
     def result(

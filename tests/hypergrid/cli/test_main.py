@@ -56,3 +56,14 @@ def test_help_lists_every_command_and_loads_no_engine(arguments: list[str]) -> N
     )
     assert answer.stdout.splitlines()[-1] == "loaded:"
     assert [name for name in COMMANDS if name not in answer.stdout] == []
+
+
+def test_a_server_begins_without_the_libraries_of_results() -> None:
+    """They take as long to load as all else: its first answers need none, and they are loaded once it listens."""
+    program = (
+        "import sys, hypergrid.cli.commands, queries.web.serving\n"
+        "late = ('xarray', 'pandas', 'matplotlib', 'bokeh', 'numba', 'pykrige', 'pyspark')\n"
+        "print('loaded:', *(name for name in late if name in sys.modules))"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert answer.stdout.splitlines()[-1] == "loaded:", answer.stderr

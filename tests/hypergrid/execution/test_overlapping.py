@@ -280,11 +280,9 @@ def test_totals_of_local_days_on_utc_days_are_noted(tmp_path: Path) -> None:
 def test_a_total_longer_than_what_there_is_is_named(tmp_path: Path) -> None:
     rows = [(DAY + i * 10 * MINUTE, 1.0) for i in range(30)]
     opened, _ = archive_of(tmp_path / "a", (total(hours=24), rows))
-    with pytest.raises(InvalidQuery, match=r"cells of 6h are shorter than the 86400 s"):
+    with pytest.raises(InvalidQuery, match=r"cells of 6h are shorter than the 1day"):
         totals(opened).aggregate("sum", time="6h").compute()
-    with pytest.raises(
-        InvalidQuery, match=r"'precipitation' stand for 86400 s each, longer than the 5h that there are"
-    ):
+    with pytest.raises(InvalidQuery, match=r"'precipitation' stand for 1day each, longer than the 5h that there are"):
         totals(opened).aggregate("sum", time="all").compute()
 
 

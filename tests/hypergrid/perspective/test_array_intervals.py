@@ -205,7 +205,7 @@ def test_a_statistic_over_no_time_is_refused() -> None:
 
 def test_a_total_longer_than_the_array_is_named_in_seconds() -> None:
     days = array_of(TEN_MINUTES, interval_s=[30 * 86_400.0], statistic=["total"], stamp=["end"])
-    with pytest.raises(InvalidQuery, match=r"stand for 2592000 s each, longer than the 2870min that there are"):
+    with pytest.raises(InvalidQuery, match=r"stand for 30day each, longer than the 2870min that there are"):
         hg.base(days).aggregate("sum", time="all").compute()
     one = array_of([600], [4.0], interval_s=[86_400.0], statistic=["total"], stamp=["end"])
     assert hg.base(one).aggregate("sum", time="all").compute()["value"].item() == 4.0

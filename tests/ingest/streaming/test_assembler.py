@@ -173,6 +173,36 @@ def test_results_do_not_depend_on_how_arrivals_are_cut() -> None:
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
+@pytest.mark.parametrize("seed", range(100))
+def test_in_order_of_time_no_slice_closes_before_an_older_one(seed: int) -> None:
+    """Whatever arrives and however it is cut; later rows are amendments, and no row is lost."""
+    random = np.random.default_rng(seed)
+    came = workload(seed, stations=int(random.integers(2, 9)), minutes=8, retried=float(random.uniform(0, 0.2)))
+    cuts = np.sort(random.integers(0, len(came), 12))
+    # Not at the beginning of 1970, before which slices have negative numbers.
+    came = replace(came, time_ns=came.time_ns + 1000 * NS, came_ns=came.came_ns + 1000 * NS)
+    assembler, closed, found = Assembler(SLICE_S, 100.0, order="time"), -1, []
+    for start, stop in zip([0, *cuts], [*cuts, len(came)], strict=True):
+        # A stream may end, and go on later.
+        ends = random.random() < 0.1 and stop > start
+        ticks = clock_of([stop], [came.came_ns[stop - 1] / NS], [True]) if ends else ClockTicks.empty()
+        found.append(assembler.process(came.take(np.arange(start, stop)), ticks))
+        if random.random() < 0.2:
+            assembler = Assembler.from_bytes(assembler.to_bytes())
+    found.append(assembler.process(came.take(np.arange(0)), clock_of([len(came) + 1], [1e6], [True])))
+    for part in found:
+        numbers = part.rows.time_ns // assembler.slice_ns
+        whole = np.unique(numbers[~part.late])
+        assert whole.min(initial=closed + 1) > closed
+        # In a batch, too: a slice closes no later than those after it.
+        first_ns = [part.closed_ns[~part.late & (numbers == number)].min() for number in whole]
+        assert np.all(np.diff(first_ns) >= 0)
+        closed = int(whole.max(initial=closed))
+        assert np.all(numbers[part.late] <= closed)
+    assert sorted(released(found)) == came.seq.tolist()
+    assert assembler.order == "time"
+
+
 @settings(max_examples=40)
 @given(st.data())
 def test_any_arrivals(data: st.DataObject) -> None:

@@ -1,5 +1,6 @@
 """What a slice touches is evaluated, and nothing else; alerts follow; what fails harms nobody else."""
 
+import itertools
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -222,6 +223,26 @@ def test_a_query_that_always_fails_is_left_alone_ever_longer_and_harms_nobody(
     live.everywhere(16, 6.0)
     assert evaluate()["bad"].cells == 30 * 4
     assert standing.statistics().failing == ()
+
+
+def test_results_that_come_after_their_validity_are_counted(
+    standing: StandingQueries,
+    live: Live,
+    evaluate: Evaluate,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A second passes with each look at the clock.
+    seconds = itertools.count(1000.0)
+    monkeypatch.setattr(standing.runner, "_monotonic", lambda: next(seconds))
+    standing.add(query("hasty", MEAN, validity="1s"))
+    standing.add(query("patient", MEAN, validity="1day"))
+    evaluate()
+    for slice_ in (10, 11):
+        live.everywhere(slice_, 6.0)
+        assert set(evaluate()) == {"hasty", "patient"}
+    figures = standing.statistics()
+    assert figures.expired == {"hasty": 2}
+    assert (figures.freshness["user"].evaluations, figures.freshness["user"].expired) == (4, 2)
 
 
 def test_a_mute_keeps_alerts_and_tells_at_its_end_of_what_still_stands(

@@ -60,6 +60,23 @@ def test_a_second_opinion_is_given_of_a_finished_result(client: httpx.Client, do
     assert client.get("/api/v1/queries/none/second-opinion").status_code == 404
 
 
+def test_the_lineage_of_a_cell_is_told(client: httpx.Client, done: str, surface: xr.Dataset) -> None:
+    cell = surface["air_temperature"].isel(time=2, lat=3, lon=1)
+    at = {"time": str(cell.time.to_numpy()), "lat": cell.lat.item(), "lon": cell.lon.item()}
+    answer = client.get(f"{done}/lineage", params={**at, "limit": 3})
+    assert answer.status_code == 200, answer.text
+    made = answer.json()
+    assert made["value"] == pytest.approx(cell.item()) == pytest.approx(made["recomputed"])
+    assert made["stations"][0]["slices"] == 1
+    assert len(made["readings"]) == 3 <= made["used"]
+    assert (made["changes"], made["changed"]) == ([], {})
+    assert client.get(f"{done}/lineage", params=at | {"lat": 12.0}).status_code == 404
+    answer = client.get(f"{done}/lineage", params={"time": at["time"]})
+    assert answer.status_code == 400
+    assert "got no lat; give for example" in answer.json()["detail"]
+    assert client.get("/api/v1/queries/none/lineage").status_code == 404
+
+
 def test_a_query_is_asked_together_with_a_second_opinion(
     client: httpx.Client,
     gate: Any,  # noqa: ANN401
