@@ -105,14 +105,14 @@ class Lineage:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     def _describe_changes(self) -> str:
+        now = "" if self.now is None else f"; the cell would now be {self.now:.6g}"
         if self.changed:
             counts = ", ".join(f"{count:,} {kind}" for kind, count in self.changed.items())
             used = int(self.changes["used"].sum())
-            now = "" if self.now is None else f"; the cell would now be {self.now:.6g}"
             return f"changed since {self.snapshot}: readings {counts}, {used:,} of which this cell had used{now}"
         if self.snapshot == self.newest:
             return f"read: snapshot {self.snapshot}, the newest"
-        return f"unchanged since {self.snapshot}"
+        return f"{'readings ' if now else ''}unchanged since {self.snapshot}{now}"
 
     def to_json(self, *, limit: int | None = None) -> dict[str, Any]:
         """Return the lineage for JSON, with at most `limit` rows of each table; numbers are of all."""

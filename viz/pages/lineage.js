@@ -73,6 +73,7 @@ const placeOf = (cell) => Object.entries(cell).filter(([, value]) => typeof valu
 
 function changesOf({ changed, changed_used: used, snapshot, newest, now, unit }) {
   const counts = Object.entries(changed).map(([kind, count]) => `${number(count, 0)} ${kind}`);
-  if (!counts.length) return snapshot === newest ? T.lineage.newest : T.lineage.unchanged;
-  return T.lineage.changed(counts.join(", "), number(used, 0), typeof now === "number" ? `${short(now)} ${unit}` : "");
+  const value = typeof now === "number" ? `${short(now)} ${unit}` : "";
+  if (!counts.length) return snapshot === newest ? T.lineage.newest : T.lineage.unchanged(value);
+  return T.lineage.changed(counts.join(", "), number(used, 0), value);
 }

@@ -203,7 +203,7 @@ export const T = {
     leftOut: (count, reason) => `${count} (${reason})`,
     notUsed: (left) => `Readings not used: ${left}.`,
     newest: "Nothing newer has been committed since.",
-    unchanged: "Its readings are unchanged since.",
+    unchanged: (now) => `Its readings are unchanged since.${now ? ` The cell would now be ${now}: the notes say why.` : ""}`,
     changed: (counts, used, now) => `Readings have changed since: ${counts}. This cell had used ${used} of them${now ? `; it would now be ${now}` : ""}.`,
   },
 

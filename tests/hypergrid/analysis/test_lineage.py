@@ -291,6 +291,7 @@ def test_only_what_can_matter_is_compared(tmp_path: Path) -> None:
         writer.stations([moved])
     made = hg.lineage(kriged, kriged.isel(cell), archive)
     assert any(f"stations changed since: {station.id}" in note for note in made.notes)
+    assert f"the cell would now be {made.now:.6g}" in made.describe()
     newest = archive.latest()
     assert made.now == pytest.approx(float(QUERIES["kriged"](newest).compute()["air_temperature"].isel(cell)))
 
