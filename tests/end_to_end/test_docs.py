@@ -1,12 +1,15 @@
 """The guide is true: the code of each page runs as printed."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
 
+import hypergrid as hg
+from hypergrid.perspective.functions.user_function_calls import FUNCTION_IDENTITIES
 from tools.docs.blocks import NOT_RUN, PAGES, ROOT, RUNNERS, BlockFailed, list_pages, read_blocks, run_page
 
 GALLERY = "gallery.md"
@@ -17,6 +20,15 @@ DEPLOYMENT = ROOT / "ingest" / "deployment"
 @pytest.fixture(autouse=True)
 def _no_window() -> None:
     mpl.use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def _no_functions_left() -> Iterator[None]:
+    """Pages run in this process: functions that they add are not for other tests."""
+    before = set(FUNCTION_IDENTITIES)
+    yield
+    for name in {name for _, name in FUNCTION_IDENTITIES.keys() - before}:
+        hg.forget_function(name)
 
 
 @pytest.mark.parametrize("page", [page for page in list_pages() if page != GALLERY])
