@@ -20,7 +20,7 @@ from hypergrid.archive.diff import find_differences
 from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime, NotFound
 from hypergrid.core.lazy_libraries import pd, xr
 from hypergrid.core.readings import Readings, Series
-from hypergrid.core.result_names import drop_file_variables, index_stations, value_of
+from hypergrid.core.result_names import drop_file_variables, value_of
 from hypergrid.core.times import Window, format_instant, parse_instant
 from hypergrid.core.units import unit_symbol
 from hypergrid.execution import make_plan
@@ -203,7 +203,7 @@ def make_lineage(
     NotFound, InvalidQuery, TooLarge
         As for `lineage`.
     """
-    dataset, node = index_stations(drop_file_variables(result)), clip_query(query)
+    dataset, node = drop_file_variables(result), clip_query(query)
     values = value_of(dataset)
     index = _find_cell(dataset, values, node, cell, name)
     held = float(values[index].item())
@@ -425,7 +425,7 @@ def _describe_cell(
 
 def _describe_steps(made: Trace) -> Iterator[str]:
     for step in made.steps:
-        operator = step.node.operator
+        operator = step.operator
         if isinstance(operator, Base):
             yield f"{operator.describe()}: {step.with_value:,} of {step.cells:,} readings"
             continue
@@ -466,7 +466,7 @@ def _tabulate_readings(made: Trace) -> pd.DataFrame:
     tables = []
     for item in made.readings:
         table = _tabulate(item.base, item.readings)
-        table[_ORIGIN] = _get_base(item.base).source.token
+        table[_ORIGIN] = item.base.source.token
         table["versions"] = 1 + _count_superseded(item)
         table["used"] = item.used
         table["reason"] = item.reasons
@@ -486,13 +486,12 @@ def _drop_plain_series(table: pd.DataFrame) -> pd.DataFrame:
     return (table if several else table.drop(columns="series")).reset_index(drop=True)
 
 
-def _tabulate(base: Perspective, readings: Readings) -> pd.DataFrame:
-    operator = _get_base(base)
+def _tabulate(base: Base, readings: Readings) -> pd.DataFrame:
     names = np.array([item.station for item in readings.series], dtype=object)
     series = np.array(list(map(_identify_series, readings.series)), dtype=object)
     return pd.DataFrame(
         {
-            "variable": operator.source.variable.name,
+            "variable": base.source.variable.name,
             "station": names[readings.index],
             "series": series[readings.index],
             "time": readings.time_ns.astype("datetime64[ns]"),
@@ -509,15 +508,9 @@ def _identify_series(series: Series) -> str:
     return f"{height}{series.statistic}, {series.interval_s:g} s, replicate {series.replicate}, {series.source}"
 
 
-def _get_base(node: Perspective) -> Base:
-    if not isinstance(node.operator, Base):
-        raise TypeError(f"{node.operator.describe()} is no base")
-    return node.operator
-
-
 def _count_superseded(item: TracedReadings) -> NDArray[np.int64]:
     """Count the superseded versions of each reading, shape (readings,)."""
-    source, readings = _get_base(item.base).source, item.readings
+    source, readings = item.base.source, item.readings
     counts = np.zeros(len(readings), dtype=np.int64)
     if not isinstance(source, ArchiveSource) or not len(readings):
         return counts
@@ -560,7 +553,7 @@ def _list_changes(
     sources = {_identify(base): base.source for base in surface.bases}
     tables = []
     for item in made.readings:
-        then = _get_base(item.base)
+        then = item.base
         source = sources.get(_identify(then))
         if source is None:
             return none, None, [f"what changed since is not known: {then.source.variable.name} is read otherwise now"]

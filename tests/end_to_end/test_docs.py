@@ -8,8 +8,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
 
-import hypergrid as hg
-from hypergrid.perspective.functions.user_function_calls import FUNCTION_IDENTITIES
+from tests.support.own_functions import forgotten_functions
 from tools.docs.blocks import NOT_RUN, PAGES, ROOT, RUNNERS, BlockFailed, list_pages, read_blocks, run_page
 
 GALLERY = "gallery.md"
@@ -25,10 +24,8 @@ def _no_window() -> None:
 @pytest.fixture(autouse=True)
 def _no_functions_left() -> Iterator[None]:
     """Pages run in this process: functions that they add are not for other tests."""
-    before = set(FUNCTION_IDENTITIES)
-    yield
-    for name in {name for _, name in FUNCTION_IDENTITIES.keys() - before}:
-        hg.forget_function(name)
+    with forgotten_functions():
+        yield
 
 
 @pytest.mark.parametrize("page", [page for page in list_pages() if page != GALLERY])

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import hypergrid as hg
+from hypergrid.perspective.functions.user_function_calls import FUNCTION_IDENTITIES
 
 Floats = NDArray[np.float64]
 
@@ -48,6 +49,17 @@ OWN_METHODS: Final[Mapping[str, tuple[Callable[[float, float], bool], Callable[.
     "own_uphill": (_is_uphill, _uphill)
 }
 """Methods: whether an estimate uses a station at an offset, and its value."""
+
+
+@contextmanager
+def forgotten_functions() -> Iterator[None]:
+    """Forget at the end what was added meanwhile: functions belong to the process, and so to other tests."""
+    before = set(FUNCTION_IDENTITIES)
+    try:
+        yield
+    finally:
+        for name in {name for _, name in FUNCTION_IDENTITIES.keys() - before}:
+            hg.forget_function(name)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from hypergrid.interpolation.methods.conditioning import models_of
 from hypergrid.interpolation.methods.fitted_variogram import SliceFields
 from hypergrid.interpolation.points import separations
 from hypergrid.interpolation.solvers.trend import trend_of
-from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Perspective, Recur
+from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Operator, Perspective, Recur
 from hypergrid.perspective.build.restrict import (
     find_reading_instants_ns,
     find_standing_instants_ns,
@@ -70,7 +70,7 @@ USED: Final = ""
 class TracedStep:
     """Cells of a perspective that the traced cells were made of."""
 
-    node: Perspective
+    operator: Operator
     cells: int
     """Number of cells, or of readings."""
     with_value: int
@@ -81,7 +81,7 @@ class TracedStep:
 class TracedReadings:
     """Readings in the traced cells of a step that reads them."""
 
-    base: Perspective
+    base: Base
     window: Window
     """Window in which the intervals of the cells' readings begin."""
     readings: Readings
@@ -150,9 +150,15 @@ def trace(surface: Perspective, mask: Mask, *, max_readings: int) -> Trace:
 
 def find_values(surface: Perspective, mask: Mask) -> Floats:
     """Compute some cells of a surface, shape (cells,)."""
+    return np.asarray(_evaluate(Evaluator(), surface, mask)[mask])
+
+
+def _evaluate(evaluator: Evaluator, node: Perspective, mask: Mask) -> Floats:
+    """Evaluate the masked cells; NaN elsewhere, shape (time cells, places)."""
     times, places = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
-    box = Evaluator(reads_once=False).block(surface, places, times).value
-    return np.asarray(box[mask[np.ix_(times, places)]])
+    value = np.full(mask.shape, np.nan)
+    value[np.ix_(times, places)] = evaluator.block(node, places, times).value
+    return value
 
 
 class _Tracer:
@@ -161,32 +167,25 @@ class _Tracer:
     def __init__(self, surface: Perspective, mask: Mask, max_readings: int) -> None:
         self._max_readings = max_readings
         self._surface, self._masks = surface, {surface.token: mask}
-        self._evaluator = Evaluator(reads_once=False)
+        self._evaluator = Evaluator()
         self._trace = Trace(np.empty(0))
         self._selects_stations = any(isinstance(item.operator, Interpolate) for item in surface.list_chain())
 
     def run(self) -> Trace:
-        mask = self._masks[self._surface.token]
-        self._trace.value = self._evaluate(self._surface, mask)[mask]
         # Consumers precede their sources in this order, so all cells of a perspective are known when it is visited.
         for node in reversed(self._surface.list_chain()):
             wanted = self._masks.get(node.token)
             if wanted is None or not wanted.any():
                 continue
-            value = self._evaluate(node, wanted)
+            value = _evaluate(self._evaluator, node, wanted)
+            if node is self._surface:
+                self._trace.value = value[wanted]
             valued = wanted & np.isfinite(value)
             if not node.holds_readings:
-                self._trace.steps.append(TracedStep(node, int(wanted.sum()), int(valued.sum())))
+                self._trace.steps.append(TracedStep(node.operator, int(wanted.sum()), int(valued.sum())))
             # A missing cell takes part in nothing; where all are missing, those below say why.
             self._follow(node, wanted, valued, valued if valued.any() else wanted)
         return self._trace
-
-    def _evaluate(self, node: Perspective, mask: Mask) -> Floats:
-        """Evaluate the masked cells; NaN elsewhere, shape (time cells, places)."""
-        times, places = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
-        value = np.full(mask.shape, np.nan)
-        value[np.ix_(times, places)] = self._evaluator.block(node, places, times).value
-        return value
 
     def _follow(self, node: Perspective, wanted: Mask, valued: Mask, followed: Mask) -> None:
         operator = node.operator
@@ -262,11 +261,11 @@ class _Tracer:
             read.explain(~_mask_in_cells(read.raw, time, valued), "its cell has no value")
             read.explain(~used, "its interval overlaps those that are used")
         self._note_choice(operator)
-        rows = np.asarray(wanted.any(axis=1))
+        rows = np.asarray(wanted.any(axis=1, keepdims=True))
         looks_around = operator.row.prepare is not None or reach_ns > 0
 
         def is_inside(readings: Readings) -> NDArray[np.bool_]:
-            return np.ones(len(readings), dtype=bool) if looks_around else _mask_in_rows(readings, time, rows)
+            return np.ones(len(readings), dtype=bool) if looks_around else _mask_in_cells(readings, time, rows, 0)
 
         self._keep(read, window, inside, wanted, is_inside)
 
@@ -275,9 +274,9 @@ class _Tracer:
         time = node.topology.time
         if not isinstance(time, Regular):
             raise TypeError("readings are in slices")
-        rows = np.asarray(wanted.any(axis=1))
-        starts, ends = blocks_of(time)
-        window = Window(int(starts[rows][0]), int(ends[rows][-1]))
+        rows = np.asarray(wanted.any(axis=1, keepdims=True))
+        starts, ends = (edges[rows[:, 0]] for edges in blocks_of(time))
+        window = Window(int(starts[0]), int(ends[-1]))
         read = self._read(restrict_readings(node, window))
         cell = find_cells(read.kept, time)
         later = np.zeros(len(read.kept), dtype=bool)
@@ -285,14 +284,14 @@ class _Tracer:
         read.reasons[read.rows[later]] = "not the first of its slice"
         read.explain(~_mask_in_cells(read.raw, time, valued), "its cell has no value")
         inside = _mask_in_cells(read.raw, time, wanted)
-        self._keep(read, window, inside, wanted, lambda readings: _mask_in_rows(readings, time, rows))
+        self._keep(read, window, inside, wanted, lambda readings: _mask_in_cells(readings, time, rows, 0))
 
     # Interpolations.
 
     def _follow_in_time(self, node: Perspective, operator: InterpolateInTime, mask: Mask) -> None:
         source, instants, gaps_ns = node.source, node.topology.time.corners, operator.gaps_ns(node.source.stations)
         at_ns = find_standing_instants_ns(source.topology.time)
-        present = np.isfinite(self._evaluate(source, np.ones(_shape_of(source), dtype=bool)))
+        present = np.isfinite(_evaluate(self._evaluator, source, np.ones(_shape_of(source), dtype=bool)))
         below = np.zeros_like(present)
         for column in np.flatnonzero(mask.any(axis=0)).tolist():
             own = np.flatnonzero(present[:, column])
@@ -322,7 +321,7 @@ class _Tracer:
     def _follow_interpolation(self, node: Perspective, operator: Interpolate, mask: Mask) -> None:
         rows, places = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
         source = node.source
-        values = self._evaluate(source, np.ones(_shape_of(source), dtype=bool))
+        values = _evaluate(self._evaluator, source, np.ones(_shape_of(source), dtype=bool))
         reporting = select_stations(node, operator, np.asarray(np.isfinite(values).any(axis=0)))
         whole, targets, _ = self._evaluator.get_interpolation(node, operator, places)
         below = np.zeros(_shape_of(source), dtype=bool)
@@ -381,7 +380,7 @@ class _Tracer:
             reasons[(reasons == USED) & np.isinf(raw.value)] = "infinite"
             reasons[(reasons == USED) & np.isnan(raw.value)] = "missing"
             rows = np.flatnonzero(reasons == USED)
-            return _ReadReadings(node, raw, reasons, raw.take_rows(rows), rows)
+            return _ReadReadings(operator, raw, reasons, raw.take_rows(rows), rows)
         read = self._read(node.source)
         if not isinstance(operator, Convert):
             raise TypeError(f"{operator.describe()} does not give readings")
@@ -429,7 +428,7 @@ class _Tracer:
 class _ReadReadings:
     """Readings as stored, and those of them that converts left."""
 
-    base: Perspective
+    base: Base
     raw: Readings
     reasons: NDArray[np.object_]
     """As in `TracedReadings`; is written to."""
@@ -446,24 +445,20 @@ def _shape_of(node: Perspective) -> tuple[int, int]:
     return node.topology.time.count, node.topology.space.count
 
 
-def _mask_in_cells(readings: Readings, time: TimeCells, mask: Mask) -> NDArray[np.bool_]:
-    """Mask the readings that are assigned to a cell of the mask, shape (readings,)."""
+def _mask_in_cells(
+    readings: Readings, time: TimeCells, mask: Mask, columns: NDArray[np.int32] | int | None = None
+) -> NDArray[np.bool_]:
+    """Mask the readings that are assigned to a cell of the mask, shape (readings,).
+
+    The columns of the mask are series, unless others are given for the readings.
+    """
+    columns = readings.index if columns is None else columns
     if not is_sliding(time):
         cell = find_cells(readings, time)
-        return np.asarray((cell >= 0) & mask[cell, readings.index], dtype=bool)
+        return np.asarray((cell >= 0) & mask[cell, columns], dtype=bool)
     first, stop = _find_windows(readings, time)
     before = np.concatenate([np.zeros((1, mask.shape[1]), dtype=np.int64), np.cumsum(mask, axis=0)])
-    return np.asarray(before[stop, readings.index] > before[first, readings.index])
-
-
-def _mask_in_rows(readings: Readings, time: TimeCells, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Mask the readings of any series that are assigned to some time cells, shape (readings,)."""
-    if not is_sliding(time):
-        cell = find_cells(readings, time)
-        return np.asarray((cell >= 0) & rows[cell], dtype=bool)
-    first, stop = _find_windows(readings, time)
-    before = np.append(0, np.cumsum(rows))
-    return np.asarray(before[stop] > before[first])
+    return np.asarray(before[stop, columns] > before[first, columns])
 
 
 def _find_windows(readings: Readings, time: Regular) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

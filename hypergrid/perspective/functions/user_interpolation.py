@@ -16,6 +16,7 @@ from hypergrid.perspective.functions.user_function_calls import (
     check_number,
     check_numbers,
     is_same,
+    label_function,
     refuse_infinite,
     sample_positions,
 )
@@ -40,7 +41,7 @@ class UserInterpolation:
 
     @property
     def label(self) -> str:
-        return f"interpolation function {self.name!r}"
+        return label_function("interpolate", self.name)
 
     def prepare(self, stations: Stations, values: Floats, given: Mapping[str, Any]) -> "UserField":
         return UserField(self, stations.positions_m, values, given)

@@ -20,6 +20,7 @@ from tests.archives.make import q1
 from tests.archives.make_questions import QUESTIONS, build_query, unpack_archive
 from tests.support import kriging_oracle
 from tests.support.networks import random_archive, write_archive
+from tests.support.own_functions import forgotten_functions
 
 GRID = hg.grid(lon=7.177, lat=45.867, step="2arcsec", shape=(4, 5))
 MODEL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)
@@ -334,21 +335,19 @@ def test_an_interpolation_of_ones_own(tmp_path: Path) -> None:
     def of_nearest(east_m: "np.ndarray", north_m: "np.ndarray") -> "np.ndarray":  # type: ignore[type-arg]
         return np.argsort(np.hypot(east_m, north_m))[:1]
 
-    @hg.interpolation_function("lineage_nearest", select=of_nearest)
     def value(values: "np.ndarray", east_m: "np.ndarray", north_m: "np.ndarray") -> float:  # type: ignore[type-arg]
         return float(values.mean())
 
-    try:
-        archive, _ = random_archive(tmp_path, 4)
-        air = archive["air_temperature"].aggregate("mean", time="10min", min_coverage=0)
+    archive, _ = random_archive(tmp_path, 4)
+    air = archive["air_temperature"].aggregate("mean", time="10min", min_coverage=0)
+    with forgotten_functions():
+        hg.interpolation_function("lineage_nearest", select=of_nearest, compute=value)
         own, built_in = (
             hg.lineage(result, result.isel(time=5, lat=2, lon=3), archive)
             for result in (air.interpolate(name, grid=GRID).compute() for name in ("lineage_nearest", "nearest"))
         )
-        pd.testing.assert_frame_equal(own.used, built_in.used)
-        assert own.stations["weight"].isna().all()
-    finally:
-        hg.forget_function("lineage_nearest")
+    pd.testing.assert_frame_equal(own.used, built_in.used)
+    assert own.stations["weight"].isna().all()
 
 
 def test_says_what_is_wrong_with_a_cell(tmp_path: Path) -> None:

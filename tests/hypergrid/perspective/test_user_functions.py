@@ -23,11 +23,11 @@ from hypergrid.core.times import SECOND_NS
 from hypergrid.execution import make_plan, run
 from hypergrid.perspective import question_from_json
 from hypergrid.perspective.functions.catalogue import list_catalogue
-from hypergrid.perspective.functions.user_function_calls import FUNCTION_IDENTITIES
 from hypergrid.perspective.functions.user_functions import load_entry_points
 from hypergrid.query import Query
 from tests.support.feeds import Row
 from tests.support.networks import START_NS, table, write_archive
+from tests.support.own_functions import forgotten_functions
 
 GRID = hg.grid(x=(0, 400), y=(0, 400), step=100)
 START = "2007-10-01T00:00Z"
@@ -35,11 +35,8 @@ START = "2007-10-01T00:00Z"
 
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
-    before = set(FUNCTION_IDENTITIES)
-    yield
-    for _, name in {*FUNCTION_IDENTITIES} - before:
-        if any(held == name for _, held in FUNCTION_IDENTITIES):
-            hg.forget_function(name)
+    with forgotten_functions():
+        yield
 
 
 def array(values: Any, *, name: str = "air_temperature", unit: str = "degC") -> Query:  # noqa: ANN401 - of any shape

@@ -10,9 +10,9 @@ import hypergrid as hg
 from hypergrid.core.errors import InvalidFunction, InvalidQuery, NotFound
 from hypergrid.core.geodesy import RADIUS_M, places_m
 from hypergrid.interpolation.points import separations
-from hypergrid.perspective.functions.user_function_calls import FUNCTION_IDENTITIES
 from hypergrid.perspective.functions.user_interpolation import measure_offsets
 from tests.hypergrid.perspective.test_user_functions import GRID, START, array, found
+from tests.support.own_functions import forgotten_functions
 
 VALUES = np.random.default_rng(7).normal(size=(5, 9))
 VALUES[1:3, 2:5] = np.nan
@@ -20,11 +20,8 @@ VALUES[1:3, 2:5] = np.nan
 
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
-    before = set(FUNCTION_IDENTITIES)
-    yield
-    for _, name in {*FUNCTION_IDENTITIES} - before:
-        if any(held == name for _, held in FUNCTION_IDENTITIES):
-            hg.forget_function(name)
+    with forgotten_functions():
+        yield
 
 
 def nearest_four(east_m: Any, north_m: Any, power: float = 2.0) -> Any:  # noqa: ANN401 - as users write
