@@ -1,9 +1,11 @@
 """What every test gets: its marks, a loopback network, one Spark session a run, and skips that can be forbidden."""
 
+import functools
 import gc
 import os
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Callable, Generator, Iterator
 from types import ModuleType, SimpleNamespace
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 # Figures need no display.
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Each client of httpx reads all certificates that there are, in 20 to 40 ms, also for the plain connections of tests.
+ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
 pytest_plugins = ["tests.selection"]
 
 FORBIDDEN_SKIPS = frozenset(os.environ.get("HYPERGRID_FORBID_SKIPS", "").replace(",", " ").split())

@@ -29,7 +29,7 @@ from tests.browser.pages import (
 
 pytestmark = pytest.mark.browser
 
-LONG_S = 5.0
+LONG_S = 3.0
 """How long the query that is watched must take at least [s]."""
 
 

