@@ -1,20 +1,25 @@
 """Static files of the page, BokehJS from the installed package, empty figures, and the guide where it was built."""
 
+import html
 import importlib
+import json
+import re
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from hypergrid.core.errors import NotFound
+from hypergrid.core.lru_cache import LruCache
 
 if TYPE_CHECKING:
     from viz.figures import Scale, Theme
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
 PAGES: Final = Path(__file__).parent / "pages"
 DOCS: Final = Path(__file__).parent / "docs" / "html"
 """The guide, as `make docs` builds it; a wheel has it if it was built before."""
+_BEGINS: Final = '<script src="static/begin.js"'
 _TOOLS: Final = '<div id="tools"'
 _GUIDE: Final = 'data-guide="docs/"'
 """Where the page finds the guide; it makes the link, in its own words."""
@@ -32,6 +38,8 @@ _LARGEST: Final = 4000
 _KEPT: Final = "private, max-age=600"
 """Cache-Control of figures, which a page may prefetch."""
 _DRAWING: Final = CapacityLimiter(1)
+_DRAWN: Final = LruCache[str, bytes](16 << 20)
+"""Figures by their URL. Bokeh takes 0.2 s for one, in which the interpreter answers and computes little else."""
 
 
 def site(docs: Path = DOCS) -> Starlette:
@@ -43,9 +51,14 @@ def site(docs: Path = DOCS) -> Starlette:
         Folder of the guide, served under `/docs`; where it is absent, the page has no link to it.
     """
     has_guide = (docs / "index.html").is_file()
+    text = _write_page(has_guide=has_guide)
+
+    async def page(_request: Request) -> Response:
+        return HTMLResponse(text)
+
     return Starlette(
         routes=[
-            Route("/", _page_with_guide if has_guide else _page),
+            Route("/", page),
             Route("/figures/coast", _coast),
             Route("/figures/{kind}", _figure),
             Mount("/static", StaticFiles(directory=PAGES)),
@@ -82,23 +95,47 @@ def load_figures() -> None:
     importlib.import_module("viz.figures")
 
 
-async def _page(_request: Request) -> Response:
-    return FileResponse(PAGES / "index.html", media_type="text/html; charset=utf-8")
-
-
-async def _page_with_guide(_request: Request) -> Response:
+def _write_page(*, has_guide: bool) -> str:
+    """Return the page, which names the guide where there is one, and the modules that each part of it loads."""
     text = (PAGES / "index.html").read_text(encoding="utf-8")
-    return HTMLResponse(text.replace(_TOOLS, f"{_TOOLS} {_GUIDE}", 1))
+    modules = html.escape(json.dumps({name: list_modules(name) for name in list_pages()}, separators=(",", ":")))
+    text = text.replace(_BEGINS, f'{_BEGINS} data-modules="{modules}"', 1)
+    return text.replace(_TOOLS, f"{_TOOLS} {_GUIDE}", 1) if has_guide else text
+
+
+def list_pages() -> list[str]:
+    """Return the names of the pages, as addresses have them."""
+    return re.findall(r'import\("\./(\w+)\.js"\)', _read_module("page.js"))
+
+
+def list_modules(name: str) -> list[str]:
+    """Return the files that a page imports: those of the frame of all pages first, as it is needed before any page."""
+    found, waiting = dict[str, None](), ["page.js", f"{name}.js"]
+    while waiting:
+        each = waiting.pop(0)
+        if each not in found:
+            found[each] = None
+            waiting[:0] = re.findall(r'^(?:import|export)\b[^;]*?"\./(\w+\.js)"', _read_module(each), re.MULTILINE)
+    return list(found)
+
+
+@cache
+def _read_module(file: str) -> str:
+    return (PAGES / file).read_text(encoding="utf-8")
 
 
 async def _figure(request: Request) -> Response:
-    # Off the event loop and one at a time: drawing is slow, and the route needs no key.
-    response = await to_thread.run_sync(_draw_figure, request, limiter=_DRAWING)
-    response.headers["Cache-Control"] = _KEPT
-    return response
+    key = f"{request.path_params['kind']}?{request.url.query}"
+    body = _DRAWN.peek(key)
+    if body is None:
+        # Off the event loop and one at a time: drawing is slow, and the route needs no key.
+        figure = await to_thread.run_sync(_draw_figure, request, limiter=_DRAWING)
+        body = bytes(JSONResponse(figure).body)
+        _DRAWN.put(key, body, len(key) + len(body))
+    return Response(body, media_type="application/json", headers={"Cache-Control": _KEPT})
 
 
-def _draw_figure(request: Request) -> Response:
+def _draw_figure(request: Request) -> dict[str, Any]:
     """Draw `?title=&variable=&units=&theme=&width=&height=&scale=`.
 
     Maps take `&west=&east=&south=&north=&geographic=` as well. With a height the figure fills it.
@@ -131,19 +168,19 @@ def _draw_figure(request: Request) -> Response:
                 extent = MapExtent(west, east, south, north, asked.get("geographic", "true") == "true")
                 if kind == "overview":
                     height = min(max(int(asked.get("height", "600")), 200), 2000)
-                    return JSONResponse(overview_figure(extent, theme=theme, size=(width, height), scale=scale))
+                    return overview_figure(extent, theme=theme, size=(width, height), scale=scale)
                 if kind == "region":
-                    return JSONResponse(region_figure(extent, words, theme=theme, width=width))
-                return JSONResponse(map_figure(extent, words, theme=theme, width=width, height=height, scale=scale))
+                    return region_figure(extent, words, theme=theme, width=width)
+                return map_figure(extent, words, theme=theme, width=width, height=height, scale=scale)
             case "lines":
                 choosing = asked.get("choosing") == "true"
-                return JSONResponse(lines_figure(words, theme=theme, width=width, height=height, choosing=choosing))
+                return lines_figure(words, theme=theme, width=width, height=height, choosing=choosing)
             case "day_by_hour":
-                return JSONResponse(day_by_hour_figure(words, theme=theme, width=width, height=height, scale=scale))
+                return day_by_hour_figure(words, theme=theme, width=width, height=height, scale=scale)
             case "histogram":
-                return JSONResponse(histogram_figure(words, theme=theme, width=width, height=height))
+                return histogram_figure(words, theme=theme, width=width, height=height)
             case "variogram":
-                return JSONResponse(variogram_figure(words, theme=theme, width=width, height=height))
+                return variogram_figure(words, theme=theme, width=width, height=height)
             case kind:
                 there = "map, region, overview, lines, day_by_hour, histogram and variogram"
                 raise HTTPException(404, f"no figure {kind!r}; there are {there}")

@@ -234,9 +234,7 @@ def query(
     for note in summary["notes"]:
         show_message(f"note: {note}")
     if summary["missing"] == summary["cells"]:
-        show_message(
-            "warning: every cell is missing: too few readings in each (see count, count_possible and min_coverage)"
-        )
+        show_message("warning: every cell is missing; the notes say why (see count and count_possible as well)")
     if out.suffix == ".png":
         if shown := importlib.import_module("hypergrid.plots").part_shown(result):
             show_message(f"the picture shows {shown}; .nc and .zarr hold all")

@@ -1,6 +1,6 @@
 """Notes of a run for readers of its result, and masks of extrapolated cells."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,6 +8,7 @@ import numpy as np
 import scipy  # loads its parts lazily: most queries need none of them
 from numpy.typing import NDArray
 
+from hypergrid.core.flags import MEANINGS
 from hypergrid.interpolation import Field, Targets
 from hypergrid.interpolation.methods.conditioning import min_stations
 from hypergrid.interpolation.methods.detrended import DetrendedField
@@ -357,19 +358,31 @@ def _band_stations(bands: Bands, axis: SeriesAxis) -> set[str]:
     return {axis.series[i].station for i in bands.order.tolist()}
 
 
-def note_all_missing(surface: Perspective) -> str:
+def note_all_missing(surface: Perspective, left_out: Mapping[str, int]) -> str:
+    """Say why every value is missing: what flags left out, and how much of a cell had to be there."""
+    flagged = [
+        f"{left_out[reason]:,} {meaning.replace('_', ' ')}"
+        for flag, meaning in MEANINGS.items()
+        if (reason := f"flag {flag}") in left_out
+    ]
     asked = []
     for item in surface.list_chain():
         operator = item.operator
         if isinstance(operator, Aggregate) and operator.min_coverage > 0:
             default = " (its default)" if operator.min_coverage == operator.row.min_coverage else ""
             asked.append(f"{operator.function} {operator.min_coverage:.0%}{default}")
-    if not asked:
-        return "every value is missing"
-    return (
-        f"every value is missing: of what a cell could hold {', '.join(dict.fromkeys(asked))} must be there; "
-        "min_coverage says how much, 0 takes what there is"
-    )
+    reasons = []
+    if flagged:
+        reasons.append(
+            f"readings are left out by their flags, {', '.join(flagged)} (hypergrid quality names the tests that set "
+            "them, accept_flags takes such readings as well)"
+        )
+    if asked:
+        reasons.append(
+            f"of what a cell could hold {', '.join(dict.fromkeys(asked))} must be there; min_coverage says how much, "
+            "0 takes what there is"
+        )
+    return "every value is missing" + (f": {'; '.join(reasons)}" if reasons else "")
 
 
 def _format_names(names: Sequence[str]) -> str:

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from playwright.sync_api import Browser
 
 import hypergrid as hg
 from hypergrid.core.times import parse_instant
@@ -19,14 +21,18 @@ from tests.bench.many_stations import ManyStations
 from tests.bench.page_board import board_followed
 from tests.bench.page_devtools import devtools
 from tests.bench.page_open import MOST_GROWTH, kept_open
-from tests.bench.page_tab import chromium, press_run
-from tests.bench.page_usable import USES, FirstValues, Opening, open_overview, openings
+from tests.bench.page_tab import Run, chromium, press_run
+from tests.bench.page_usable import USES, FirstMap, FirstValues, Opening, open_map, open_overview, openings
 from tests.bench.web_load import QUERIES_FOLDER, Served, served, serving
+
+Seen = TypeVar("Seen")
 
 FIRST_S: Final = 0.5
 """When the first picture must be on the screen, after Run is pressed [s]."""
 CELLS: Final = 200
 """Cells along each side of Q1's square."""
+REGION_CELLS: Final = 50
+"""Cells along the longer side of a region that is dragged on the page."""
 SERVERS: Final = 3
 """Servers that are started anew; the first question of each finds nothing warm."""
 LEAST_REDRAWS: Final = 5
@@ -40,8 +46,12 @@ USABLE_S: Final = 3.0
 """When a page must be usable, after it is opened."""
 VALUES_S: Final = {"warm": 1.0, "cold": 3.0}
 """When the overview must show the stations' values, in the median, by whether its server has answered before [s]."""
+MAP_S: Final = 1.5
+"""When the map that Explore begins with must be whole, after it is opened on a warm server, in the median [s]."""
+REDRAWS: Final = 10.0
+"""Least redraws a second of a map that sharpens, in the median."""
 OVERVIEWS: Final = 20
-"""Openings of the overview on a warm server."""
+"""Openings of the overview, and of Explore, on a warm server."""
 MOST_WEIGHT: Final = 1_800_000
 """What all that a page loads may weigh, uncompressed [bytes]."""
 MOST_ELEMENTS: Final = 1.1
@@ -52,6 +62,7 @@ TITLES = {
     "sharpens": "A surface of many seconds: redraws before it is complete, and its time over that of the API alone",
     "open": "Pages left open while readings come at 60 times real time",
     "overview": "From opening the pages to the stations in the colours of their newest values, and what is loaded",
+    "map": "From opening Explore to the map that it begins with, kriged in full",
     "board": "A board of ten panels left open while readings come at 60 times real time",
     "many": "From opening a page of a network of 2,000 stations until it can be used; elements of 13,000",
 }
@@ -100,10 +111,10 @@ def q1(number: int, *, cells: int, **changes: Any) -> dict[str, Any]:  # noqa: A
     return dict(document) | changes
 
 
-def _longer(number: int, *, quick: bool) -> dict[str, Any]:
-    """Return Q1 aligned to 5 minutes, over all 28 days."""
-    document = q1(number, cells=40 if quick else CELLS, clip={})
-    document["steps"][1]["time"] = "5min"
+def _longer(number: int, *, cells: int, time: str) -> dict[str, Any]:
+    """Return Q1 aligned to a time shorter than its own, over all 28 days."""
+    document = q1(number, cells=cells, clip={})
+    document["steps"][1]["time"] = time
     return document
 
 
@@ -165,32 +176,52 @@ def _first(notify: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[
 
 
 def _sharpens(notify: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
-    alone, runs = [], []
+    # The second has as many cells as a region that is dragged on the page.
+    sizes = [(40, "5min")] if quick else [(CELLS, "5min"), (REGION_CELLS, "2min")]
+    rows = []
     with sample(quick=quick) as archive, chromium() as browser:
-        with tempfile.TemporaryDirectory() as state, serving(archive, Path(state)) as here:
-            # What is compiled, read and measured once is of neither.
-            api_alone_s(here, _longer(0, quick=quick))
-            for number in range(1, 2 if quick else pairs + 1):
-                notify("sharpens", (number - 1) / pairs)
-                asks: list[Callable[[], object]] = [
-                    lambda at=2 * number: alone.append(api_alone_s(here, _longer(at, quick=quick))),
-                    lambda at=2 * number + 1: runs.append(press_run(browser, here.address, _longer(at, quick=quick))),
-                ]
-                # Each comes first in every other pair.
-                for ask in asks if number % 2 else reversed(asks):
-                    ask()
+        for at, (cells, length) in enumerate(sizes):
+
+            def tell(done: float, at: int = at) -> None:
+                notify("sharpens", (at + done) / len(sizes))
+
+            rows.append(_sharpened(browser, archive, 1 if quick else pairs, tell, cells=cells, time=length))
     notify("sharpens", 1.0)
+    return rows
+
+
+def _sharpened(
+    browser: Browser, archive: Path, pairs: int, tell: Callable[[float], None], *, cells: int, time: str
+) -> dict[str, Any]:
+    alone, runs = list[float](), list[Run]()
+    with tempfile.TemporaryDirectory() as state, serving(archive, Path(state)) as here:
+
+        def ask(number: int, *, on_page: bool) -> None:
+            document = _longer(number, cells=cells, time=time)
+            if on_page:
+                runs.append(press_run(browser, here.address, document))
+            else:
+                alone.append(api_alone_s(here, document))
+
+        # What is compiled, read and measured once is of neither.
+        api_alone_s(here, _longer(0, cells=cells, time=time))
+        for number in range(1, pairs + 1):
+            tell((number - 1) / pairs)
+            # Each comes first in every other pair.
+            for on_page in (False, True) if number % 2 else (True, False):
+                ask(2 * number + on_page, on_page=on_page)
     totals = [run.total_s for run in runs]
     ratios = [total / one for total, one in zip(totals, alone, strict=True)]
     redraws = [run.before_complete for run in runs]
-    row = {
-        "pairs": len(runs), "API alone s": _spread(alone), "at the page s": _spread(totals),
+    rates = [count / (run.total_s - run.paints_s[0]) for count, run in zip(redraws, runs, strict=True)]
+    return {
+        "cells": cells * cells, "pairs": len(runs), "API alone s": _spread(alone), "at the page s": _spread(totals),
         "ratio": _spread(ratios), "at most 1.3": statistics.median(ratios) <= MOST_RATIO,
         "redraws before": _spread(redraws), "at least 5": min(redraws) >= LEAST_REDRAWS,
+        "redraws a second": _spread(rates), f"at least {REDRAWS:g}": statistics.median(rates) >= REDRAWS,
         "first picture ms": _ms([run.paints_s[0] for run in runs]),
         "shortest between redraws ms": _ms([min(_apart(run.paints_s), default=0.0) for run in runs]),
     }  # fmt: skip
-    return [row]
 
 
 def _open(notify: Tell, _pairs: int, quick: bool, minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
@@ -203,22 +234,54 @@ def _open(notify: Tell, _pairs: int, quick: bool, minutes: float) -> list[dict[s
 
 
 def _overview(notify: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
+    return _opened("overview", open_overview, _first_values, notify, pairs, quick=quick)
+
+
+def _map(notify: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
+    def open_explore(browser: Browser, address: str, _stations: int) -> FirstMap:
+        return open_map(browser, address)
+
+    return _opened("map", open_explore, _first_maps, notify, pairs, quick=quick)
+
+
+def _opened(
+    part: str,
+    open_one: Callable[[Browser, str, int], Seen],
+    row: Callable[[str, int, Sequence[Seen]], dict[str, Any]],
+    notify: Tell,
+    pairs: int,
+    *,
+    quick: bool,
+) -> list[dict[str, Any]]:
+    """Open a page of two networks, the sample's and one of many stations, on warm and on cold servers.
+
+    Returns a row for each network and kind of server.
+    """
     warm_count, servers, count = (2, 1, 250) if quick else (max(pairs, OVERVIEWS), SERVERS, STATIONS)
     rows = []
     with chromium() as browser, sample(quick=quick) as archive, tempfile.TemporaryDirectory() as folder:
         many = Path(folder) / "archive"
         ManyStations(many, count).create(1 if quick else 3)
         for at, (path, stations) in enumerate(((archive, len(hg.open(archive).stations)), (many, count))):
-            cold, warm = list[FirstValues](), list[FirstValues]()
+            cold, warm = list[Seen](), list[Seen]()
             for number in range(servers):
                 with tempfile.TemporaryDirectory() as state, serving(path, Path(state)) as here:
-                    cold.append(open_overview(browser, here.address, stations))
+                    cold.append(open_one(browser, here.address, stations))
                     for done in range(warm_count if number == 0 else 0):
-                        notify("overview", (at + done / warm_count) / 2)
-                        warm.append(open_overview(browser, here.address, stations))
-            rows += [_first_values(kind, stations, seen) for kind, seen in (("warm", warm), ("cold", cold))]
-    notify("overview", 1.0)
+                        notify(part, (at + done / warm_count) / 2)
+                        warm.append(open_one(browser, here.address, stations))
+            rows += [row(kind, stations, seen) for kind, seen in (("warm", warm), ("cold", cold))]
+    notify(part, 1.0)
     return rows
+
+
+def _first_maps(kind: str, stations: int, seen: Sequence[FirstMap]) -> dict[str, Any]:
+    whole = [each.whole_s for each in seen]
+    return {
+        "which": f"{stations:,} stations, {kind} server", "openings": len(seen),
+        "first picture s": _spread([each.first_s for each in seen]), "whole map s": _spread(whole),
+        f"at most {MAP_S:g} s": statistics.median(whole) <= MAP_S,
+    }  # fmt: skip
 
 
 def _first_values(kind: str, stations: int, seen: Sequence[FirstValues]) -> dict[str, Any]:
@@ -286,6 +349,7 @@ PARTS: Mapping[str, Callable[[Tell, int, bool, float], list[dict[str, Any]]]] = 
     "sharpens": _sharpens,
     "open": _open,
     "overview": _overview,
+    "map": _map,
     "board": _board,
     "many": _many,
 }

@@ -10,6 +10,7 @@ from typing import Any, Final
 from playwright.sync_api import Browser, Page
 
 from tests.bench.many_stations import ManyStations
+from tests.bench.page_tab import WATCH as PAINTS
 from tests.bench.web_load import Served, serving, settle
 
 AFTERWARDS_MS: Final = 2000
@@ -194,6 +195,33 @@ def open_overview(browser: Browser, address: str, stations: int) -> FirstValues:
         page.wait_for_function(f"() => {rest}", timeout=_PATIENCE_MS)
         ground_ms = page.evaluate(AT)
         return FirstValues(values_ms / 1000, ground_ms / 1000, page.evaluate(WEIGHT))
+    finally:
+        context.close()
+
+
+@dataclass(frozen=True)
+class FirstMap:
+    """When Explore showed the map that it begins with."""
+
+    first_s: float
+    """When a picture with estimated cells, or the whole map at once, was on the screen, after navigation began [s]."""
+    whole_s: float
+    """When all of its cells were computed ones [s]."""
+
+
+def open_map(browser: Browser, address: str) -> FirstMap:
+    """Open Explore, which asks the question that the archive suggests, in a browser that has nothing of it."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    try:
+        page = context.new_page()
+        page.add_init_script(PAINTS)
+        # No press is waited for: the page asks by itself, and counts from its opening.
+        page.add_init_script("watched.pressed = 0")
+        page.goto(f"{address}#explore", wait_until="commit")
+        page.wait_for_function("() => watched.paints.some((one) => one.complete)", timeout=_PATIENCE_MS)
+        paints = page.evaluate("() => watched.paints")
+        whole = next(one["at"] for one in paints if one["complete"])
+        return FirstMap(paints[0]["at"] / 1000, whole / 1000)
     finally:
         context.close()
 

@@ -91,3 +91,10 @@ def test_the_overview_is_timed_on_warm_and_cold_servers_and_weighed() -> None:
     ((title, columns, _),) = bench_pages.tables(measured)
     assert title == bench_pages.TITLES["overview"]
     assert columns[-1] == "250 stations, cold server"
+
+
+def test_the_first_map_is_timed_until_it_is_whole() -> None:
+    rows = bench_pages.measure("map", quick=True)["parts"]["map"]["rows"]
+    assert [row["openings"] for row in rows] == [2, 1, 2, 1]
+    for row in rows:
+        assert 0 < row["first picture s"]["least"] <= row["whole map s"]["least"]

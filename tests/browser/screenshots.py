@@ -9,6 +9,7 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -77,8 +78,8 @@ def main(out: Path) -> int:
     return 0
 
 
-def take(page: Page, address: str, target: Path) -> None:
-    """Write the picture of a page that has settled."""
+def take(page: Page, address: str, target: Path, press: Callable[[Page], None] | None = None) -> None:
+    """Write the picture of a page that has settled, and settled again after something was pressed there."""
     page.goto(address)
     page.wait_for_selector("body[data-ready=yes]", timeout=LONGEST_MS)
     # Explore asks a question of its own: its picture is taken once all cells are computed.
@@ -87,6 +88,9 @@ def take(page: Page, address: str, target: Path) -> None:
         timeout=LONGEST_MS,
     )
     page.wait_for_timeout(QUIET_MS)
+    if press is not None:
+        press(page)
+        page.wait_for_timeout(QUIET_MS)
     page.screenshot(path=target)
     print(f"{target}: {target.stat().st_size:,} bytes")
 

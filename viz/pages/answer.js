@@ -80,6 +80,8 @@ export class Answer {
     this.besideAsked = JSON.stringify(other);
     const { second } = this.stage.panes;
     if (!other && this.looks.comparable) second.clear(T.looking.noTime, T.looking.noTime);
+    const again = () => this.begin(document, order, onPlan);
+    this.again = again;
     try {
       if (!(await this.pose(this.toAsk(document), on, questions))) return;
     } catch (problem) {
@@ -90,6 +92,8 @@ export class Answer {
       this.looks.hide();
       this.onRunning(false);
       throw problem;
+    } finally {
+      if (this.again === again) this.again = null;
     }
     if (!other) return;
     // A question beside that cannot be answered leaves the other one alone.
@@ -168,7 +172,11 @@ export class Answer {
   onBeside() {
     this.stage.arrange();
     this.onState();
-    if (!this.main) return;
+    if (!this.main) {
+      // What is being asked is asked with what stands beside it now.
+      if (this.again) this.frame.attempt(this.again);
+      return;
+    }
     const other = JSON.stringify(this.besideDocument(this.document));
     const isLacking = this.toAsk(this.document) !== this.document && !this.main.document.variance;
     if (isLacking || (other !== "null" && other !== this.besideAsked)) this.frame.attempt(() => this.begin(this.document, this.order, () => {}));

@@ -431,7 +431,7 @@ def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
     notes = [*outcome.notes, *dict.fromkeys(filter(None, of_steps))]
     notes += outcome.tally(coverage_of(surface)).notes(surface)
     if outcome.is_empty:
-        notes.append(note_all_missing(surface))
+        notes.append(note_all_missing(surface, outcome.left_out))
     if outcome.extrapolated is not None and outcome.extrapolated.any():
         share = outcome.extrapolated.mean()
         notes.append(f"{share:.1%} of the cells lie outside the stations' range of elevation (extrapolated)")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -187,5 +188,11 @@ async def follow_job(runner: Runner, job_id: str, *, after: int, root: str = "")
                 if is_last:
                     return
             await changed.wait()
-            # Only events after the first progress are throttled.
-            await asyncio.sleep(told_at + SHORTEST_PAUSE_S - loop.time())
+            # Only events between the first progress and the end are throttled.
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(told_at + SHORTEST_PAUSE_S):
+                    while True:
+                        changed.clear()
+                        if runner.job(job_id).has_ended:
+                            break
+                        await changed.wait()

@@ -123,6 +123,13 @@ def test_flags_are_left_out_and_counted(make: Make) -> None:
         query.accept_flags(7)
 
 
+def test_flags_are_named_where_they_leave_nothing(make: Make) -> None:
+    rows = [("00:00:00", 1.0, 3), ("00:02:00", 1.0, 3), ("00:04:00", 1.0, 4)]
+    found = make((sensor("a"), rows))["air_temperature"].aggregate("mean", time="10min").compute()
+    assert "every value is missing: readings are left out by their flags, 2 suspect, 1 fail" in found.attrs["comment"]
+    assert "mean 80% (its default) must be there" in found.attrs["comment"]
+
+
 def test_a_reading_that_two_sources_of_a_merge_leave_out_is_counted_once(make: Make) -> None:
     """Of 30 readings 4 are suspect or impossible; both sources read some of them, in windows of their own."""
     rows = [(f"00:{2 * k:02d}:00", 900.0 if k in (3, 20) else 5.0, 3 if k in (4, 25) else 1) for k in range(30)]

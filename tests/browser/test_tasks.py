@@ -1,0 +1,204 @@
+"""Eight tasks of a new user by mouse, by keyboard and on a phone, in few actions: `viz/README.md` has the table."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+
+import pytest
+import xarray as xr
+from playwright.sync_api import Browser, Page, expect
+
+from hypergrid.archive import Archive
+from hypergrid.core.settings import Settings, import_limits
+from ingest.importing.importer import FolderImporter
+from queries.standing.service import StandingQueries
+from queries.web.serving import application
+from tests.browser.pages import SMALL, eventually, wait_for, written
+from tests.browser.users import User, Way, user
+from tests.serving import serving
+from viz.site import site
+
+pytestmark = pytest.mark.browser
+
+WAYS: Final[tuple[Way, ...]] = ("mouse", "keyboard", "touch")
+AFTERNOON: Final = {**SMALL, "clip": {"time": ["2007-10-01T12:00Z", "2007-10-02T00:00Z"]}}
+TABLE: Final = "station,time,air_temperature [degC]\n" + "".join(
+    f"N{at},2024-03-12 {hour:02}:00Z,{4 + at + hour / 4:.2f}\n" for hour in range(24) for at in range(4)
+)
+"""A day of four stations that says all that is needed of itself."""
+STATIONS: Final = "station,latitude,longitude\n" + "".join(
+    f"N{at},{46.5 + at / 100:.2f},{7.5 + at * at / 100:.2f}\n" for at in range(4)
+)
+"""Where they are."""
+
+
+def whole(page: Page, caption: str = "caption") -> None:
+    """Wait until a picture is computed in full."""
+    wait_for(page, "Done")
+    expect(page.locator(f"#{caption}")).to_contain_text("100 % computed")
+
+
+def first_map(user: User, address: str) -> None:
+    """Open the pages, and have the map of what they show."""
+    user.open(f"{address}#overview?finer=no")
+    user.press("map-of")
+    whole(user.page)
+
+
+def begin(user: User, address: str) -> None:
+    """Come to where the first map stands, which is counted by its own task."""
+    user.page.goto(f"{address}#explore?finer=no")
+    user.page.wait_for_selector("body[data-ready=yes]")
+    whole(user.page)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_map_is_two_actions_away(way: Way, browser: Browser, address: str) -> None:
+    with user(browser, way) as someone:
+        first_map(someone, address)
+        assert written(someone.page)["steps"][-1]["op"] == "interpolate"
+        assert len(someone.actions) <= 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_another_variable_is_a_choice(way: Way, browser: Browser, address: str) -> None:
+    with user(browser, way) as someone:
+        begin(someone, address)
+        if way == "touch":
+            someone.press("open-sheet")
+        someone.choose("variable", "relative_humidity")
+        expect(someone.page.locator("#caption")).to_contain_text("humidity")
+        whole(someone.page)
+        assert len(someone.actions) <= 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_region_is_dragged_moved_or_typed(way: Way, browser: Browser, address: str) -> None:
+    with user(browser, way) as someone:
+        begin(someone, address)
+        before = written(someone.page)["steps"][-1]["grid"]
+        if way == "mouse":
+            someone.press("place-part-button")
+            someone.drag("region-map", (0.42, 0.32), (0.62, 0.62))
+        elif way == "touch":
+            someone.drag("picture", (0.7, 0.5), (0.4, 0.4))
+            someone.press("map-area")
+        else:
+            someone.press("place-part-button")
+            for side, value in (("west", "7.177"), ("east", "7.181"), ("south", "45.867"), ("north", "45.869")):
+                someone.type(side, value)
+        eventually(someone.page, lambda: written(someone.page)["steps"][-1]["grid"] != before)
+        whole(someone.page)
+        assert len(someone.actions) <= (5 if way == "keyboard" else 2)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_cells_series_has_its_uncertainty(way: Way, browser: Browser, address: str) -> None:
+    with user(browser, way) as someone:
+        begin(someone, address)
+        if way == "touch":
+            someone.press("open-sheet")
+        someone.choose("every", "1h")
+        someone.choose("beside", "deviation")
+        if way == "keyboard":
+            someone.look("lines")
+            place = "picture"
+        else:
+            if way == "touch":
+                someone.press("close-sheet")
+            whole(someone.page)
+            someone.point("picture")
+            place = "picture-cell"
+        bands = f"document.getElementById('{place}')?.figure?.find('bands')?.data.times.length"
+        someone.page.wait_for_function(f"() => {bands} > 0")
+        assert len(someone.actions) <= 5
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_two_periods_are_compared(way: Way, browser: Browser, address: str) -> None:
+    with user(browser, way) as someone:
+        someone.page.goto(f"{address}#explore?{urlencode({'q': json.dumps(AFTERNOON), 'finer': 'no'})}")
+        someone.page.wait_for_selector("body[data-ready=yes]")
+        someone.page.locator("#run").click()
+        whole(someone.page)
+        if way == "touch":
+            someone.press("open-sheet")
+        someone.choose("beside", "before")
+        expect(someone.page.locator("#caption-second")).to_contain_text("100 % computed")
+        whole(someone.page)
+        assert len(someone.actions) <= 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_picture_and_values_are_saved(way: Way, browser: Browser, address: str, tmp_path: Path) -> None:
+    with user(browser, way) as someone:
+        begin(someone, address)
+        netcdf = someone.save_link("NetCDF", tmp_path)
+        picture = someone.save_link("Save PNG", tmp_path)
+        with xr.open_dataset(netcdf, engine="h5netcdf") as held:
+            assert "air_temperature" in held
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert len(someone.actions) <= 3
+
+
+@pytest.fixture
+def taking(tmp_path: Path) -> Iterator[str]:
+    """Give the address of a server of an empty archive that takes imports."""
+    path = tmp_path / "valley"
+    Archive.create(path, name="valley", slice_s=120.0, variables=(), now_ns=1_720_000_000 * 10**9)
+    settings = Settings(imports=True)
+    with (
+        closing(FolderImporter(path, import_limits(settings))) as importer,
+        application(path, settings, importer=importer) as app,
+    ):
+        app.mount("/", site())
+        with serving(app) as address:
+            yield f"{address}/"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ones_own_table_becomes_a_map(way: Way, browser: Browser, taking: str, tmp_path: Path) -> None:
+    files = {"data.csv": TABLE, "stations.csv": STATIONS}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    with user(browser, way) as someone:
+        someone.open(taking)
+        someone.press("link-import")
+        someone.send("import-choose", [tmp_path / name for name in files])
+        expect(someone.page.locator("#import-todo")).to_have_text("Ready to be ingested.")
+        someone.press("import-run")
+        expect(someone.page.locator("[data-count=stored]")).to_have_text("96")
+        someone.press("import-explore")
+        whole(someone.page)
+        assert len(someone.actions) <= 12
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_alert_is_made(way: Way, browser: Browser, address: str, standing: StandingQueries) -> None:
+    with user(browser, way) as someone:
+        someone.open(address)
+        someone.press("link-standing")
+        someone.press("new-standing")
+        # The page says what it would do once it knows the variable's stations.
+        expect(someone.page.locator("#standing-sentence")).not_to_be_empty()
+        someone.choose("condition", "above")
+        someone.type("condition-level", "95")
+        someone.press("create")
+        expect(someone.page.locator("#standing-problem")).to_contain_text("is kept up to date")
+        assert len(someone.actions) <= 12
+    (made,) = standing.listing()
+    assert made["condition"] == {"kind": "threshold", "above": 95}
+    standing.remove(made["name"])
+
+
+def test_what_is_chosen_while_a_question_is_asked_is_asked(browser: Browser, address: str) -> None:
+    with user(browser, "mouse") as someone:
+        begin(someone, address)
+        # By arrows in a list that is closed each choice comes at once after the one before.
+        for value in ("deviation", "year", "method:inverse_distance"):
+            someone.page.locator("#beside").select_option(value)
+        expect(someone.page.locator("#caption-second")).to_contain_text("100 % computed")
+        whole(someone.page)

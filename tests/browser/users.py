@@ -1,0 +1,189 @@
+"""Users who have never seen the pages, by mouse, by keyboard and on a phone; whatever they do is counted.
+
+An action is opening an address, a press of a control, a choice of a list, a field that is typed, or a gesture on a map.
+By keyboard the way to a control counts with what is pressed there.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from playwright.sync_api import Browser, Page
+
+from tests.browser.pages import box_of, choose_by_arrows, press_until
+
+Way = Literal["mouse", "keyboard", "touch"]
+WINDOWS: Final[dict[Way, dict[str, Any]]] = {
+    "mouse": {"viewport": {"width": 1280, "height": 800}},
+    "keyboard": {"viewport": {"width": 1280, "height": 800}},
+    "touch": {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True},
+}
+
+
+class User:
+    """Somebody at a page; controls are named by their ids."""
+
+    def __init__(self, page: Page, way: Way) -> None:
+        self.page, self.way, self.actions = page, way, list[str]()
+
+    def open(self, address: str) -> None:
+        """Open an address, as a link or a bookmark does."""
+        self.actions.append("open")
+        self.page.goto(address)
+        self.page.wait_for_selector("body[data-ready=yes]")
+
+    def press(self, control: str) -> None:
+        """Press a button or a link."""
+        self.actions.append(f"press {control}")
+        self._press(control)
+
+    def _press(self, control: str) -> None:
+        element = self.page.locator(f"#{control}")
+        if self.way == "keyboard":
+            self._reach(control)
+            self.page.keyboard.press("Enter")
+        elif self.way == "touch":
+            element.tap()
+        else:
+            element.click()
+
+    def _reach(self, control: str) -> None:
+        """Go to a control by keys, if it does not have the focus."""
+        if self.page.evaluate("() => document.activeElement.id") != control:
+            press_until(self.page, control)
+
+    def look(self, view: str) -> None:
+        """Choose a view, one of those beside each other, by arrows."""
+        self.actions.append(f"choose the view {view}")
+        for _ in range(150):
+            self.page.keyboard.press("Tab")
+            if self.page.evaluate("() => document.activeElement.name") == "view":
+                break
+        for _ in range(9):
+            if self.page.evaluate("() => document.activeElement.value") == view:
+                return
+            self.page.keyboard.press("ArrowRight")
+        message = f"no arrow chose the view {view}"
+        raise AssertionError(message)
+
+    def choose(self, control: str, value: str) -> None:
+        """Choose from a list."""
+        self.actions.append(f"choose {value} of {control}")
+        if self.way == "keyboard":
+            self._reach(control)
+            choose_by_arrows(self.page, control, value)
+            return
+        element = self.page.locator(f"#{control}")
+        # Playwright chooses without the press that opens a list, which closes what is open over the page.
+        element.dispatch_event("pointerdown")
+        element.select_option(value)
+
+    def type(self, control: str, text: str) -> None:
+        """Type into a field, over what stands there."""
+        self.actions.append(f"type {text} into {control}")
+        if self.way == "keyboard":
+            self._reach(control)
+        else:
+            self.page.locator(f"#{control}").click()
+        self.page.keyboard.press("Control+a")
+        self.page.keyboard.type(text)
+        self.page.keyboard.press("Tab")
+
+    def drag(self, figure: str, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """Drag over a map, between two points in shares of its width and height."""
+        self.actions.append(f"drag over {figure}")
+        box = box_of(self.page, f"#{figure}")
+        points = [(box["x"] + box["width"] * across, box["y"] + box["height"] * down) for across, down in (start, end)]
+        if self.way == "touch":
+            _swipe(self.page, *points)
+            return
+        self.page.mouse.move(*points[0])
+        self.page.mouse.down()
+        self.page.mouse.move(*points[1], steps=8)
+        self.page.mouse.up()
+
+    def point(self, figure: str) -> None:
+        """Press the middle of a map."""
+        self.actions.append(f"press the middle of {figure}")
+        box = box_of(self.page, f"#{figure}")
+        at = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        if self.way == "touch":
+            self.page.touchscreen.tap(*at)
+        else:
+            self.page.mouse.click(*at)
+
+    def save(self, control: str, folder: Path) -> Path:
+        """Press what saves a file; return it."""
+        return self._saved(lambda: self.press(control), folder)
+
+    def save_link(self, name: str, folder: Path) -> Path:
+        """Press a link or a button, which is named as people read it, that saves a file; return it."""
+        self.actions.append(f"press {name}")
+        links = self.page.get_by_role("link", name=name, exact=True).or_(
+            self.page.get_by_role("button", name=name, exact=True)
+        )
+        element = links.locator("visible=true").first
+
+        def press() -> None:
+            if self.way == "keyboard":
+                self._tab_to(re.compile(re.escape(name)))
+                self.page.keyboard.press("Enter")
+            elif self.way == "touch":
+                element.tap()
+            else:
+                element.click()
+
+        return self._saved(press, folder)
+
+    def _tab_to(self, name: re.Pattern[str]) -> None:
+        for _ in range(150):
+            self.page.keyboard.press("Tab")
+            label = self.page.evaluate(
+                "() => document.activeElement.ariaLabel || document.activeElement.textContent || ''"
+            )
+            if name.fullmatch(str(label).strip()):
+                return
+        message = f"Tab never reached {name.pattern}"
+        raise AssertionError(message)
+
+    def _saved(self, press: Callable[[], None], folder: Path) -> Path:
+        with self.page.expect_download() as downloading:
+            press()
+        path = folder / downloading.value.suggested_filename
+        downloading.value.save_as(path)
+        return path
+
+    def send(self, control: str, files: list[Path]) -> None:
+        """Press what asks for files, and choose some."""
+        with self.page.expect_file_chooser() as choosing:
+            self.press(control)
+        choosing.value.set_files(files)
+
+
+def _swipe(page: Page, start: tuple[float, float], end: tuple[float, float]) -> None:
+    """Move a finger over the screen, in steps as it sends them."""
+    session = page.context.new_cdp_session(page)
+
+    def send(kind: str, *points: tuple[float, float]) -> None:
+        touched = [{"x": x, "y": y} for x, y in points]
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touched})
+
+    send("touchStart", start)
+    for share in range(1, 9):
+        at = [one + (other - one) * share / 8 for one, other in zip(start, end, strict=True)]
+        send("touchMove", (at[0], at[1]))
+        page.wait_for_timeout(20)
+    send("touchEnd")
+    session.detach()
+
+
+@contextmanager
+def user(browser: Browser, way: Way) -> Iterator[User]:
+    """Give a user with a window of their own, that of their device."""
+    context = browser.new_context(**WINDOWS[way])
+    try:
+        yield User(context.new_page(), way)
+    finally:
+        context.close()
