@@ -181,7 +181,8 @@ def test_an_alert_is_made(way: Way, browser: Browser, address: str, standing: St
     with user(browser, way) as someone:
         someone.open(address)
         someone.press("link-standing")
-        someone.press("new-standing")
+        # Where nothing is watched yet, the form is open.
+        expect(someone.page.locator("#standing-list")).to_contain_text("There are no standing queries")
         # The page says what it would do once it knows the variable's stations.
         expect(someone.page.locator("#standing-sentence")).not_to_be_empty()
         someone.choose("condition", "above")
