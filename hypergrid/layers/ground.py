@@ -39,6 +39,8 @@ _SMOOTHEST: Final = 40.0
 """Cells of a map over which a coarser layer is smoothed, at most."""
 _SHORTEST: Final = 4.0
 """Contours shorter than this are left out [cells]."""
+_APART: Final = 5.5
+"""Mean distance of contours at least [cells]: in rugged ground fewer levels are drawn."""
 _SIMPLER: Final = 0.4
 """Distance within which contours are simplified [cells]."""
 
@@ -88,9 +90,17 @@ def make_ground(layer: Layer, extent: Extent, *, columns: int) -> Ground:
     x, y = west + _find_centres(columns) * step[0], south + _find_centres(rows) * step[1]
     heights = _smooth(_sample(layer, x=x, y=y, step=step), layer, step)
     shade = _shade(heights, across_m=step[0] * x_m, along_m=step[1] * y_m)
-    interval_m = _choose_interval(heights)
-    lines = tuple(_draw_contours(heights, x=x, y=y, interval_m=interval_m)) if interval_m else ()
-    return Ground(extent, shade, interval_m, lines)
+    interval_m, lines = 0.0, list[tuple[float, shapely.LineString]]()
+    for interval_m in _list_intervals(heights):
+        lines = list(_trace_contours(heights, interval_m))
+        if sum(line.length for _, line in lines) * _APART <= heights.size:
+            break
+    contours = (
+        Contour(level, _to_coordinates(x, cells[:, 0]), _to_coordinates(y, cells[:, 1]))
+        for level, line in lines
+        for cells in [shapely.get_coordinates(line.simplify(_SIMPLER))]
+    )
+    return Ground(extent, shade, interval_m, tuple(contours))
 
 
 def _find_centres(count: int) -> Floats:
@@ -172,19 +182,20 @@ def _shade(heights: Floats, *, across_m: float, along_m: float) -> NDArray[np.ui
     return np.where(known, 1.0 + np.rint(254.0 * np.where(known, bright, 0.0)), UNKNOWN).astype(np.uint8)
 
 
-def _choose_interval(heights: Floats) -> float:
-    """Return the least round interval that gives at most `MOST_LEVELS` levels [m]; 0 if none is crossed."""
+def _list_intervals(heights: Floats) -> list[float]:
+    """Return the round intervals that give at most `MOST_LEVELS` levels, and one at least [m]; the least first."""
     known = heights[np.isfinite(heights)]
     span = float(np.ptp(known)) if len(known) else 0.0
     if span < LEAST_INTERVAL_M:
-        return 0.0
+        return []
     power = math.floor(math.log10(span / MOST_LEVELS))
-    steps = (digit * 10.0**exponent for exponent in (power, power + 1) for digit in _ROUND)
-    return max(next(step for step in steps if span / step <= MOST_LEVELS), LEAST_INTERVAL_M)
+    steps = (digit * 10.0**exponent for exponent in range(power, power + 3) for digit in _ROUND)
+    wanted = (max(step, LEAST_INTERVAL_M) for step in steps if span / MOST_LEVELS <= step <= span)
+    return list(dict.fromkeys(wanted)) or [LEAST_INTERVAL_M]
 
 
-def _draw_contours(heights: Floats, *, x: Floats, y: Floats, interval_m: float) -> Iterator[Contour]:
-    """Yield the contours at multiples of an interval, from the lowest level."""
+def _trace_contours(heights: Floats, interval_m: float) -> Iterator[tuple[float, shapely.LineString]]:
+    """Yield level [m] and line, in cells, of the contours at multiples of an interval, from the lowest level."""
     # In cells: distances are equal in both directions.
     generator = contourpy.contour_generator(z=heights, line_type=contourpy.LineType.Separate)
     first, last = (math.floor(float(edge) / interval_m) for edge in (np.nanmin(heights), np.nanmax(heights)))
@@ -192,8 +203,7 @@ def _draw_contours(heights: Floats, *, x: Floats, y: Floats, interval_m: float) 
         for vertices in generator.lines(number * interval_m):
             line = shapely.LineString(vertices)
             if line.length >= _SHORTEST:
-                cells = shapely.get_coordinates(line.simplify(_SIMPLER))
-                yield Contour(number * interval_m, _to_coordinates(x, cells[:, 0]), _to_coordinates(y, cells[:, 1]))
+                yield number * interval_m, line
 
 
 def _to_coordinates(centres: Floats, cells: Floats) -> Floats:

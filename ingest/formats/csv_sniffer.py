@@ -156,7 +156,7 @@ def read_head(head: bytes, options: ReadOptions) -> Dialect:
         rows,
     )
     if form.delimiter is None:
-        notes.append(f"cells are parted by {_NAMES[header_match.delimiter]}")
+        notes.append(f"cells are separated by {_NAMES[header_match.delimiter]}")
     if header_match.why:
         notes.append(header_match.why)
     return _complete_dialect(dialect, options, notes)

@@ -72,7 +72,7 @@ def sniff(head: bytes, file: str) -> str | None:
             return None
         if len(row) != _FIELDS or abs(clock_s - epoch) > 86_400:
             return None
-    return "17 fields parted by blanks: a station, a date, the epoch of that date, nine numbers" if rows else None
+    return "17 fields separated by blanks: a station, a date, the epoch of that date, nine numbers" if rows else None
 
 
 FORMATS.add("sensorscope", Format("sensorscope", COLUMNS, layout, parse, sniff))

@@ -99,3 +99,11 @@ def test_a_finer_layer_is_averaged_and_not_picked_from() -> None:
     # Stripes narrower than a cell would turn into false ridges.
     stripes = make_ground(layer(lambda x, y: 10.0 * (np.round(x) % 4.0 < 2.0), step=1.0), EXTENT, columns=50)
     assert np.abs(stripes.shade.astype(float) - flat_shade()).max() < 40
+
+
+def test_rugged_ground_has_fewer_contours() -> None:
+    """Between hills as many levels as on a slope would leave no room between their lines."""
+    hills = make_ground(layer(lambda x, y: 50.0 + 50.0 * np.sin(x / 20.0) * np.cos(y / 20.0)), EXTENT, columns=200)
+    slope = make_ground(layer(lambda x, y: 0.05 * x + 0.0 * y), EXTENT, columns=200)
+    assert (hills.interval_m, slope.interval_m) == (50.0, 10.0)
+    assert hills.contours

@@ -136,7 +136,7 @@ def test_a_large_text_is_read_as_numpy_reads_it(make_text: Callable[..., bytes])
 def test_a_format_is_told_by_its_content() -> None:
     assert recognise(TEXTS["sensorscope"], "x") == (
         "sensorscope",
-        "17 fields parted by blanks: a station, a date, the epoch of that date, nine numbers",
+        "17 fields separated by blanks: a station, a date, the epoch of that date, nine numbers",
     )
     # nothing may be recognised where nobody knows it
     assert recognise(b"\x7fELF\x02\x01\x01\x00\x00", "a.out") is None
