@@ -110,13 +110,13 @@ def list_pages() -> list[str]:
 
 def list_modules(name: str) -> list[str]:
     """Return the files that a page imports: those of the frame of all pages first, as it is needed before any page."""
-    found, waiting = dict[str, None](), ["page.js", f"{name}.js"]
+    modules, waiting = dict[str, None](), ["page.js", f"{name}.js"]
     while waiting:
         each = waiting.pop(0)
-        if each not in found:
-            found[each] = None
+        if each not in modules:
+            modules[each] = None
             waiting[:0] = re.findall(r'^(?:import|export)\b[^;]*?"\./(\w+\.js)"', _read_module(each), re.MULTILINE)
-    return list(found)
+    return list(modules)
 
 
 @cache

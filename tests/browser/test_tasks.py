@@ -53,6 +53,8 @@ def begin(user: User, address: str) -> None:
     user.page.goto(f"{address}#explore?finer=no")
     user.page.wait_for_selector("body[data-ready=yes]")
     whole(user.page)
+    # Nothing moves under a finger any more.
+    eventually(user.page, lambda: user.page.locator("#picture").get_attribute("data-ground") is not None)
 
 
 @pytest.mark.parametrize("way", WAYS)

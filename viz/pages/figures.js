@@ -13,6 +13,8 @@ const [HEADING_PX, SOURCE_PX] = [9, 5.5];
 const AXIS_PX = 80;
 /** Least height of a figure that fills its place [px]. */
 const LOWEST_PX = 200;
+/** Between the controls and a station, height and width of the controls with all their words, width of a label at the right [px]. */
+const [ROOM_PX, MOST_WORDS_PX, WIDEST_WORDS_PX, LABEL_PX] = [20, 200, 450, 110];
 /** What is being put into a place: one after the other, so that the last one asked for is the one that stays. */
 const turns = new WeakMap();
 
@@ -166,4 +168,26 @@ export function span(range, scale) {
 /** Show a stretch of an axis; Bokeh's own ranges would complain of a figure that is still empty. */
 export function stretch(range, low, high) {
   range.setv({ start: low, end: high, reset_start: low, reset_end: high });
+}
+
+/** Move a map, or have it show more, where stations would lie below the controls, a box from its upper left corner [px]. */
+export function uncover({ x_range: across, y_range: up, frame_width: wide, frame_height: high }, stations, controls) {
+  if (controls.bottom <= 0) return;
+  // Its words come one after the other.
+  const [right, bottom] = [Math.max(controls.right, controls.left + WIDEST_WORDS_PX) + ROOM_PX, Math.max(controls.bottom, controls.top + MOST_WORDS_PX) + ROOM_PX];
+  const [width, height] = [across.end - across.start, up.end - up.start];
+  const places = stations.filter(({ lon }) => Number.isFinite(lon)).map(({ lon, lat }) => ({ x: ((lon - across.start) / width) * wide, y: ((up.end - lat) / height) * high }));
+  const covered = places.filter(({ x, y }) => x < right && y < bottom);
+  if (!covered.length) return;
+  const toRight = right - Math.min(...covered.map(({ x }) => x));
+  if (Math.max(...places.map(({ x }) => x)) + toRight < wide - LABEL_PX) {
+    const more = (toRight / wide) * width;
+    stretch(across, across.start - more, across.end - more);
+    return;
+  }
+  // All of it below the controls, in the same proportions.
+  const factor = high / Math.max(high - bottom, high / 3);
+  const middle = (across.start + across.end) / 2;
+  stretch(across, middle - (factor * width) / 2, middle + (factor * width) / 2);
+  stretch(up, up.start, up.start + factor * height);
 }

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { LongTable, button, choice, duration, empty, field, h, instant, number, part, visible } from "./dom.js";
-import { span, spread, stretch } from "./figures.js";
+import { span, spread, uncover } from "./figures.js";
 import { Poll } from "./follow.js";
 import { layGround } from "./ground.js";
 import { placeLabels } from "./labels.js";
@@ -25,8 +25,6 @@ const DOUBTFUL = ["3", "4", "9"];
 const PLAIN = ["sample", "mean"];
 const BAD_FIRST = ["dead", "late", "unknown", "reporting"];
 const SIGNS = { reporting: "●", late: "▲", dead: "◆", unknown: "■" };
-/** Between the controls and a station, of the controls with all their words, and of a label at the right [px]. */
-const [ROOM_PX, MOST_WORDS_PX, LABEL_PX] = [20, 200, 110];
 /** Diameter of the discs [px] for so many stations at most. */
 const SIZES = [[30, 24], [100, 18], [300, 13], [Infinity, 9]];
 const RIMS = { light: "#1d2733", dark: "#e4e9ee" };
@@ -255,33 +253,10 @@ class Overview {
     this.label();
     // After the values, which it must not delay.
     if (!this.hasGround) {
-      this.uncover(figure.plot);
+      uncover(figure.plot, this.discs, this.obstacles()[0]);
       layGround(figure);
     }
     this.hasGround = true;
-  }
-
-  /** Move the map, or show more of it, where stations would lie below the controls. */
-  uncover({ x_range: across, y_range: up, frame_width: wide, frame_height: high }) {
-    const [controls] = this.obstacles();
-    // Its words come one after the other.
-    const [right, bottom] = [controls.right + ROOM_PX, Math.max(controls.bottom, controls.top + MOST_WORDS_PX) + ROOM_PX];
-    if (controls.bottom <= 0) return;
-    const spans = { x: across.end - across.start, y: up.end - up.start };
-    const discs = this.discs.filter(({ lon }) => Number.isFinite(lon)).map(({ lon, lat }) => ({ x: ((lon - across.start) / spans.x) * wide, y: ((up.end - lat) / spans.y) * high }));
-    const covered = discs.filter(({ x, y }) => x < right && y < bottom);
-    if (!covered.length) return;
-    const toRight = right - Math.min(...covered.map(({ x }) => x));
-    if (Math.max(...discs.map(({ x }) => x)) + toRight < wide - LABEL_PX) {
-      const more = (toRight / wide) * spans.x;
-      stretch(across, across.start - more, across.end - more);
-      return;
-    }
-    // All of it below the controls, in the same proportions.
-    const factor = high / Math.max(high - bottom, high / 3);
-    const middle = (across.start + across.end) / 2;
-    stretch(across, middle - (factor * spans.x) / 2, middle + (factor * spans.x) / 2);
-    stretch(up, up.start, up.start + factor * spans.y);
   }
 
   /** Write values and names where there is room. */
