@@ -135,7 +135,10 @@ def data(page: Page, name: str, column: str, place: str = "picture") -> Any:  # 
 
 
 def image(page: Page, place: str = "picture") -> dict[str, Any]:
-    """Return the cells of a map: shape, and values by row."""
+    """Return the cells of a map that has been drawn: shape, and values by row."""
+    # The end of a query may be told before its map is drawn.
+    drawn = "document.getElementById(place).figure?.find('surface')?.data.image[0]?.some(Number.isFinite)"
+    page.wait_for_function(f"(place) => {drawn}", arg=place)
     return dict(data(page, "surface", "image", place)[0])
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import html
 import json
 import re
 import shutil
@@ -42,6 +43,27 @@ def test_the_page_names_files_that_are_served(client: Client) -> None:
     assert len(addresses) >= 6
     for address in addresses:
         assert client.get(f"/{address}").status_code == 200, address
+
+
+def test_the_page_names_all_modules_of_each_part_before_it_loads_them(client: Client) -> None:
+    (named,) = re.findall(r'data-modules="([^"]+)"', client.get("/").text)
+    modules = json.loads(html.unescape(named))
+    assert set(modules) == {"overview", "explore", "boards", "stations", "standing", "engine", "import"}
+    for part, files in modules.items():
+        assert {"page.js", f"{part}.js"} <= set(files)
+        assert len(files) == len(set(files))
+        for file in files:
+            lines = (PAGES / file).read_text("utf-8").splitlines()
+            imported = {line.rpartition('"./')[2].partition('"')[0] for line in lines if ' from "./' in line}
+            assert imported <= set(files), (part, file)
+
+
+def test_a_figure_is_drawn_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"west": 7, "east": 8, "south": 45, "north": 46, "units": "degC", "title": "drawn once"}
+    first = client.get("/figures/map", params=asked)
+    monkeypatch.setattr("viz.site._draw_figure", lambda _request: pytest.fail("it was drawn again"))
+    again = client.get("/figures/map", params=asked)
+    assert (again.json(), again.headers["cache-control"]) == (first.json(), first.headers["cache-control"])
 
 
 def test_no_file_of_the_page_names_another_host() -> None:

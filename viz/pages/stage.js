@@ -154,11 +154,10 @@ export class Stage {
           await new Promise((resolve) => setTimeout(resolve, Math.max(0, (this.due ?? 0) - performance.now())));
           this.again = false;
           const begun = performance.now();
-          this.fetched = begun;
           await this.frame.attempt(() => this.draw());
           const ended = performance.now();
           // A large map takes its time: the page answers, and the server computes, for as long as it was drawn.
-          const rested = this.isRunning ? 2 * ended - this.fetched : 0;
+          const rested = this.isRunning && ended - begun > PAUSE_MS ? 2 * ended - begun : 0;
           this.due = Math.max(begun + PAUSE_MS, rested);
         }
       } finally {
@@ -186,7 +185,6 @@ export class Stage {
     const beside = deviates ? [main, "variance"] : [looks.beside.value && other, "value"];
     // Both are fetched before either is drawn, as they share their colours; one that fails leaves the other alone.
     const found = await Promise.allSettled([contentOf(main, "value", shared), contentOf(...beside, shared)]);
-    this.fetched = performance.now();
     if (questions !== this.questions) return;
     const part = found[0].value;
     if (part?.view === "map" && part.frame.fraction < 1) {
