@@ -182,16 +182,16 @@ def _sharpens(notify: Tell, pairs: int, quick: bool, _minutes: float) -> list[di
     with sample(quick=quick) as archive, chromium() as browser:
         for at, (cells, length) in enumerate(sizes):
 
-            def tell(done: float, at: int = at) -> None:
+            def notify_share(done: float, at: int = at) -> None:
                 notify("sharpens", (at + done) / len(sizes))
 
-            rows.append(_sharpened(browser, archive, 1 if quick else pairs, tell, cells=cells, time=length))
+            rows.append(_sharpened(browser, archive, 1 if quick else pairs, notify_share, cells=cells, time=length))
     notify("sharpens", 1.0)
     return rows
 
 
 def _sharpened(
-    browser: Browser, archive: Path, pairs: int, tell: Callable[[float], None], *, cells: int, time: str
+    browser: Browser, archive: Path, pairs: int, notify: Callable[[float], None], *, cells: int, time: str
 ) -> dict[str, Any]:
     alone, runs = list[float](), list[Run]()
     with tempfile.TemporaryDirectory() as state, serving(archive, Path(state)) as here:
@@ -206,7 +206,7 @@ def _sharpened(
         # What is compiled, read and measured once is of neither.
         api_alone_s(here, _longer(0, cells=cells, time=time))
         for number in range(1, pairs + 1):
-            tell((number - 1) / pairs)
+            notify((number - 1) / pairs)
             # Each comes first in every other pair.
             for on_page in (False, True) if number % 2 else (True, False):
                 ask(2 * number + on_page, on_page=on_page)

@@ -7,24 +7,20 @@ files are called `NETWORK_PAGE_WIDTH_SCHEME.png`.
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import httpx
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from hypergrid.core.settings import Settings, import_limits
-from ingest.importing.importer import FolderImporter
-from queries.web.serving import application
+from hypergrid.core.settings import Settings
 from tests.browser.screenshots import LONGEST_MS, take
 from tests.chromium import OPTIONS, chromium_path
 from tests.end_to_end.foreign.networks import NETWORKS
 from tests.end_to_end.foreign.seeds import seed_of
-from tests.end_to_end.foreign.visit import Visit
-from tests.serving import serving
+from tests.end_to_end.foreign.visit import Visit, served
 from tools.docs.blocks import make_demo
-from viz.site import site
 
 SIZES: Final = ((1280, 800), (1920, 1080), (390, 844))
 SCHEMES: Final = ("light", "dark")
@@ -36,7 +32,8 @@ TABLE: Final = (
 
 
 def _open_question(page: Page) -> None:
-    page.locator("#open-sheet").click() if page.locator("#open-sheet").is_visible() else None
+    if page.locator("#open-sheet").is_visible():
+        page.locator("#open-sheet").click()
     page.locator("#how").click()
 
 
@@ -72,20 +69,14 @@ def _make(network: str, folder: Path) -> Path:
 @contextmanager
 def _served(archive: Path) -> Iterator[str]:
     """Serve an archive with a board, and a standing query whose alerts are those of its last values."""
-    settings = Settings(imports=True)
-    with (
-        closing(FolderImporter(archive, import_limits(settings))) as importer,
-        application(archive, settings, importer=importer) as app,
-    ):
-        app.mount("/", site())
-        with serving(app) as address, httpx.Client(base_url=f"{address}/api/v1/", timeout=120) as client:
-            suggestion = client.get("suggestion").raise_for_status().json()
-            query = suggestion.get("query", suggestion)
+    with served(archive, Settings(imports=True)) as address:
+        with httpx.Client(base_url=f"{address}/api/v1/", timeout=120) as client:
+            query = client.get("suggestion").raise_for_status().json()["query"]
             watched = {"variable": query["variable"], "steps": []}
             low = {"kind": "threshold", "above": -100}
             client.post("standing", json={"title": "Above everything", "query": watched, "condition": low})
             client.post("standing", json={"title": "Silent stations", "query": watched, "condition": {"kind": "dead"}})
-            yield address
+        yield address
 
 
 def _pin(page: Page, address: str) -> None:

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -13,14 +12,11 @@ from playwright.sync_api import Locator, Page, expect
 
 import hypergrid as hg
 from hypergrid.archive import Archive
-from hypergrid.core.settings import Settings, import_limits
-from ingest.importing.importer import FolderImporter
-from queries.web.serving import application
+from hypergrid.core.settings import Settings
 from tests.browser.pages import axe, press_until, serious, wait_for
 from tests.end_to_end.foreign.networks import NETWORKS
 from tests.end_to_end.foreign.seeds import seed_of
-from tests.serving import serving
-from viz.site import site
+from tests.end_to_end.foreign.visit import served
 
 pytestmark = pytest.mark.browser
 
@@ -45,14 +41,8 @@ def archive(tmp_path: Path) -> Path:
 @pytest.fixture
 def taking(archive: Path) -> Iterator[str]:
     """Give the address of a server of an empty archive that takes imports."""
-    settings = Settings(imports=True)
-    with (
-        closing(FolderImporter(archive, import_limits(settings))) as importer,
-        application(archive, settings, importer=importer) as app,
-    ):
-        app.mount("/", site())
-        with serving(app) as address:
-            yield f"{address}/"
+    with served(archive, Settings(imports=True)) as address:
+        yield f"{address}/"
 
 
 class Counted:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
@@ -12,14 +11,11 @@ import xarray as xr
 from playwright.sync_api import Browser, Page, expect
 
 from hypergrid.archive import Archive
-from hypergrid.core.settings import Settings, import_limits
-from ingest.importing.importer import FolderImporter
+from hypergrid.core.settings import Settings
 from queries.standing.service import StandingQueries
-from queries.web.serving import application
 from tests.browser.pages import SMALL, eventually, wait_for, written
 from tests.browser.users import User, Way, user
-from tests.serving import serving
-from viz.site import site
+from tests.end_to_end.foreign.visit import served
 
 pytestmark = pytest.mark.browser
 
@@ -35,17 +31,10 @@ STATIONS: Final = "station,latitude,longitude\n" + "".join(
 """Where they are."""
 
 
-def whole(page: Page, caption: str = "caption") -> None:
+def whole(page: Page) -> None:
     """Wait until a picture is computed in full."""
     wait_for(page, "Done")
-    expect(page.locator(f"#{caption}")).to_contain_text("100 % computed")
-
-
-def first_map(user: User, address: str) -> None:
-    """Open the pages, and have the map of what they show."""
-    user.open(f"{address}#overview?finer=no")
-    user.press("map-of")
-    whole(user.page)
+    expect(page.locator("#caption")).to_contain_text("100 % computed")
 
 
 def begin(user: User, address: str) -> None:
@@ -60,7 +49,9 @@ def begin(user: User, address: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_map_is_two_actions_away(way: Way, browser: Browser, address: str) -> None:
     with user(browser, way) as someone:
-        first_map(someone, address)
+        someone.open(address)
+        someone.press("map-of")
+        whole(someone.page)
         assert written(someone.page)["steps"][-1]["op"] == "interpolate"
         assert len(someone.actions) <= 2
 
@@ -69,8 +60,7 @@ def test_a_map_is_two_actions_away(way: Way, browser: Browser, address: str) -> 
 def test_another_variable_is_a_choice(way: Way, browser: Browser, address: str) -> None:
     with user(browser, way) as someone:
         begin(someone, address)
-        if way == "touch":
-            someone.press("open-sheet")
+        someone.open_controls()
         someone.choose("variable", "relative_humidity")
         expect(someone.page.locator("#caption")).to_contain_text("humidity")
         whole(someone.page)
@@ -101,8 +91,7 @@ def test_a_region_is_dragged_moved_or_typed(way: Way, browser: Browser, address:
 def test_a_cells_series_has_its_uncertainty(way: Way, browser: Browser, address: str) -> None:
     with user(browser, way) as someone:
         begin(someone, address)
-        if way == "touch":
-            someone.press("open-sheet")
+        someone.open_controls()
         someone.choose("every", "1h")
         someone.choose("beside", "deviation")
         if way == "keyboard":
@@ -126,8 +115,7 @@ def test_two_periods_are_compared(way: Way, browser: Browser, address: str) -> N
         someone.page.wait_for_selector("body[data-ready=yes]")
         someone.page.locator("#run").click()
         whole(someone.page)
-        if way == "touch":
-            someone.press("open-sheet")
+        someone.open_controls()
         someone.choose("beside", "before")
         expect(someone.page.locator("#caption-second")).to_contain_text("100 % computed")
         whole(someone.page)
@@ -151,14 +139,8 @@ def taking(tmp_path: Path) -> Iterator[str]:
     """Give the address of a server of an empty archive that takes imports."""
     path = tmp_path / "valley"
     Archive.create(path, name="valley", slice_s=120.0, variables=(), now_ns=1_720_000_000 * 10**9)
-    settings = Settings(imports=True)
-    with (
-        closing(FolderImporter(path, import_limits(settings))) as importer,
-        application(path, settings, importer=importer) as app,
-    ):
-        app.mount("/", site())
-        with serving(app) as address:
-            yield f"{address}/"
+    with served(path, Settings(imports=True)) as address:
+        yield f"{address}/"
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -4,13 +4,12 @@ An action is opening an address, a press of a control, a choice of a list, a fie
 By keyboard the way to a control counts with what is pressed there.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Locator, Page
 
 from tests.browser.pages import box_of, choose_by_arrows, press_until
 
@@ -37,17 +36,21 @@ class User:
     def press(self, control: str) -> None:
         """Press a button or a link."""
         self.actions.append(f"press {control}")
-        self._press(control)
+        self._press(self.page.locator(f"#{control}"), lambda: self._reach(control))
 
-    def _press(self, control: str) -> None:
-        element = self.page.locator(f"#{control}")
+    def _press(self, element: Locator, reach: Callable[[], None]) -> None:
         if self.way == "keyboard":
-            self._reach(control)
+            reach()
             self.page.keyboard.press("Enter")
         elif self.way == "touch":
             element.tap()
         else:
             element.click()
+
+    def open_controls(self) -> None:
+        """Slide up the sheet on which a phone has the controls of Explore."""
+        if self.way == "touch":
+            self.press("open-sheet")
 
     def _reach(self, control: str) -> None:
         """Go to a control by keys, if it does not have the focus."""
@@ -114,46 +117,28 @@ class User:
         else:
             self.page.mouse.click(*at)
 
-    def save(self, control: str, folder: Path) -> Path:
-        """Press what saves a file; return it."""
-        return self._saved(lambda: self.press(control), folder)
-
     def save_link(self, name: str, folder: Path) -> Path:
         """Press a link or a button, which is named as people read it, that saves a file; return it."""
         self.actions.append(f"press {name}")
         links = self.page.get_by_role("link", name=name, exact=True).or_(
             self.page.get_by_role("button", name=name, exact=True)
         )
-        element = links.locator("visible=true").first
+        with self.page.expect_download() as downloading:
+            self._press(links.locator("visible=true").first, lambda: self._tab_to(name))
+        path = folder / downloading.value.suggested_filename
+        downloading.value.save_as(path)
+        return path
 
-        def press() -> None:
-            if self.way == "keyboard":
-                self._tab_to(re.compile(re.escape(name)))
-                self.page.keyboard.press("Enter")
-            elif self.way == "touch":
-                element.tap()
-            else:
-                element.click()
-
-        return self._saved(press, folder)
-
-    def _tab_to(self, name: re.Pattern[str]) -> None:
+    def _tab_to(self, name: str) -> None:
         for _ in range(150):
             self.page.keyboard.press("Tab")
             label = self.page.evaluate(
                 "() => document.activeElement.ariaLabel || document.activeElement.textContent || ''"
             )
-            if name.fullmatch(str(label).strip()):
+            if str(label).strip() == name:
                 return
-        message = f"Tab never reached {name.pattern}"
+        message = f"Tab never reached {name}"
         raise AssertionError(message)
-
-    def _saved(self, press: Callable[[], None], folder: Path) -> Path:
-        with self.page.expect_download() as downloading:
-            press()
-        path = folder / downloading.value.suggested_filename
-        downloading.value.save_as(path)
-        return path
 
     def send(self, control: str, files: list[Path]) -> None:
         """Press what asks for files, and choose some."""

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,8 @@ from typing import Final
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.core.settings import Settings
+from hypergrid.core.settings import Settings, import_limits
+from ingest.importing.importer import FolderImporter
 from queries.web.serving import application
 from tests.end_to_end.foreign.clean_archive import ask_intervals
 from tests.end_to_end.foreign.judging import Score, judge
@@ -114,8 +115,13 @@ def find_lacks(paths: Iterable[Path]) -> dict[str, list[str]]:
 
 @contextmanager
 def served(archive: Path, settings: Settings | None = None) -> Iterator[str]:
-    """Serve an archive with its pages and standing queries, as `hypergrid serve` does; give the address."""
-    with application(archive, settings or Settings()) as app:
+    """Serve an archive with its pages, standing queries, and imports if settings allow them; give the address."""
+    settings = settings or Settings()
+    with ExitStack() as stack:
+        importer = None
+        if settings.imports:
+            importer = stack.enter_context(closing(FolderImporter(archive, import_limits(settings))))
+        app = stack.enter_context(application(archive, settings, importer=importer))
         app.mount("/", site())
         with serving(app) as address:
             yield address
