@@ -217,8 +217,10 @@ def test_at_most_ten_progress_events_a_second(
 
     with asyncio.Runner(loop_factory=LeapingLoop) as loop:
         told = loop.run(read())
-    assert len(told) > 1
-    assert told == pytest.approx([told[0] + number / 10 for number in range(len(told))])
+    assert len(told) > 2
+    # The last one may come sooner, for the end waits for no pause and what was counted goes before it.
+    assert told[:-1] == pytest.approx([told[0] + number / 10 for number in range(len(told) - 1)])
+    assert told[-2] <= told[-1] <= told[-2] + 0.11
 
 
 def test_two_readers_of_one_query_both_see_its_end(client: httpx.Client, gate: Gate, map_query: Document) -> None:
