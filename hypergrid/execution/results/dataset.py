@@ -17,7 +17,7 @@ from hypergrid.core.geodesy import RADIUS_M
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.publication import join_attributes
 from hypergrid.core.result_names import ABOUT_CELLS, make_name, name_role
-from hypergrid.core.times import SECOND_NS, floor_to_microsecond, format_duration, format_instant
+from hypergrid.core.times import DAY_NS, SECOND_NS, floor_to_microsecond, format_duration, format_instant
 from hypergrid.core.units import KNOWN_VARIABLES, to_cf
 from hypergrid.core.version import VERSION
 from hypergrid.execution.diagnostics import coverage_of, note_all_missing
@@ -373,12 +373,18 @@ def make_title(surface: Perspective) -> str:
     if statistic and not (over_time[-1].row.long_name or words.lower().startswith(statistic.lower())):
         words = f"{statistic} {words[:1].lower()}{words[1:]}"
     time = surface.topology.time
-    # Cells over all instants of an array end one nanosecond after the last instant.
-    start, stop = (
-        format_instant(floor_to_microsecond(edge)).removesuffix("T00:00Z") for edge in (time.origin, time.stop)
-    )
     made = [item.operator.method.replace("_", " ") for item in steps if isinstance(item.operator, Interpolate)]
-    return ", ".join([words, f"{start} to {stop}", *dict.fromkeys(made)])
+    return ", ".join([words, _describe_period(time.origin, time.stop), *dict.fromkeys(made)])
+
+
+def _describe_period(start_ns: int, stop_ns: int) -> str:
+    """Describe a time in words, to the instant, or by its first and last day where it has whole days."""
+    # Cells over all instants of an array end one nanosecond after the last instant.
+    start, stop = (floor_to_microsecond(edge) for edge in (start_ns, stop_ns))
+    if start % DAY_NS or stop % DAY_NS or stop <= start:
+        return f"{format_instant(start)} to {format_instant(stop)}"
+    first, last = (format_instant(day).removesuffix("T00:00Z") for day in (start, stop - DAY_NS))
+    return first if first == last else f"{first} to {last}"
 
 
 def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, token: str) -> dict[str, str]:

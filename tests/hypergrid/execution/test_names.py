@@ -11,6 +11,7 @@ import xarray as xr
 
 import hypergrid as hg
 from hypergrid.core.errors import InvalidUnit
+from hypergrid.execution.results.dataset import _describe_period
 from hypergrid.formats.results import write
 from hypergrid.plots import plot
 from hypergrid.query import Query
@@ -164,3 +165,17 @@ def test_coordinates_of_stations_say_what_they_are(tmp_path: Path) -> None:
         assert found["height_m"].attrs["standard_name"] == "height"
         assert found["station"].attrs["cf_role"] == "timeseries_id"
         assert found["interval_s"].dtype == float
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "words"),
+    [
+        ("2007-10-04", "2007-10-05", "2007-10-04"),
+        ("2007-10-01", "2007-10-05", "2007-10-01 to 2007-10-04"),
+        ("2007-10-01T06:00", "2007-10-02", "2007-10-01T06:00Z to 2007-10-02T00:00Z"),
+        ("2007-10-01", "2007-10-01T06:00", "2007-10-01T00:00Z to 2007-10-01T06:00Z"),
+    ],
+)
+def test_whole_days_are_named_by_the_first_and_the_last(start: str, stop: str, words: str) -> None:
+    edges = (int(np.datetime64(edge, "ns").astype(np.int64)) for edge in (start, stop))
+    assert _describe_period(*edges) == words
