@@ -194,7 +194,10 @@ def query(
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="The query as JSON.")] = None,
     *,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Result: .nc, .csv, .parquet, .covjson, .tif, .png or .zarr.")
+        Path | None,
+        typer.Option(
+            "-o", "--out", help="Result: .nc, .csv, .parquet, .covjson, .tif, .png, .zarr, or .zip of several."
+        ),
     ] = None,
     again: Annotated[
         Path | None, typer.Option(help="Instead of FILE: a result, .nc or .zarr, to compute once more and compare.")

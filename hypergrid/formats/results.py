@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -221,15 +221,54 @@ def zarr_files(dataset: xr.Dataset) -> dict[str, bytes]:
 
 
 def _zarr_bytes(dataset: xr.Dataset) -> bytes:
-    """Encode a zipped Zarr store; equal results give equal bytes."""
+    """Encode a zipped Zarr store."""
+    return _zip(zarr_files(dataset))
+
+
+def _zip(files: Mapping[str, bytes]) -> bytes:
+    """Zip files by path, without compression; equal files give equal bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for path, content in zarr_files(dataset).items():
+        for path, content in files.items():
             # A ZipInfo has a fixed time stamp instead of the current one, but also no permissions.
             entry = zipfile.ZipInfo(path)
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, content)
     return buffer.getvalue()
+
+
+def package_bytes(dataset: xr.Dataset, *, time: int = 0, level: int = 0) -> bytes:
+    """Zip a result with its picture, its query, and a text that says what it is and where it comes from.
+
+    `time` and `level` are the indices of the cells of a map that the picture shows.
+    """
+    from hypergrid.plots import picture_bytes  # noqa: PLC0415 - matplotlib takes a second to load
+
+    question = json.loads(dataset.attrs["hypergrid_query"])
+    return _zip(
+        {
+            "README.txt": _describe_package(dataset).encode(),
+            "values.nc": _netcdf_bytes(dataset),
+            "picture.png": picture_bytes(dataset, time=time, level=level),
+            "query.json": f"{json.dumps(question, indent=2)}\n".encode(),
+        }
+    )
+
+
+def _describe_package(dataset: xr.Dataset) -> str:
+    about = {name: str(text) for name, text in dataset.attrs.items() if name not in ("title", "hypergrid_query")}
+    lines = [
+        str(dataset.attrs.get("title", "")),
+        "",
+        "values.nc    values with their coordinates, counts and uncertainty (NetCDF, CF conventions)",
+        "picture.png  picture of the values",
+        "query.json   query that gave them",
+        "",
+        "`hypergrid query --again values.nc --archive ARCHIVE` computes the values again and compares them.",
+        "",
+        *(f"{name}: {text}" for name, text in about.items()),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _png_bytes(dataset: xr.Dataset) -> bytes:
@@ -247,6 +286,8 @@ for _row in (
     ResultFormat("geotiff", "image/tiff; application=geotiff; profile=cloud-optimized", ".tif", geotiff_bytes),
     ResultFormat("png", "image/png", ".png", _png_bytes),
     ResultFormat("zarr", "application/zip", ".zarr.zip", _zarr_bytes),
+    # Last, as its suffix ends that of a zipped Zarr store.
+    ResultFormat("package", "application/zip", ".zip", package_bytes),
 ):
     FORMATS.add(_row.name, _row)
 
@@ -303,7 +344,7 @@ def _is_zarr(path: Path) -> bool:
 def write(dataset: xr.Dataset, path: str | Path) -> None:
     """Write a result to a path, in the format of its suffix.
 
-    Suffixes are .nc, .csv, .parquet, .covjson, .tif, .png and .zarr.
+    Suffixes are .nc, .csv, .parquet, .covjson, .tif, .png, .zarr, and .zip for a package of several of these.
 
     The file is written beside its target and renamed; an interrupted run leaves the old file or none.
 

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { h } from "./dom.js";
 import { T } from "./text.js";
 
-const FORMATS = ["netcdf", "csv", "png", "zarr", "geotiff", "covjson", "parquet"];
+const FORMATS = ["package", "netcdf", "csv", "png", "zarr", "geotiff", "covjson", "parquet"];
 const OF_READINGS = ["netcdf", "csv"];
 
 /** What asks for readings of the variable, the time and the stations of a query, with all their flags. */

@@ -25,7 +25,7 @@ from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.lru_cache import LruCache
 from hypergrid.core.times import SECOND_NS, Window, format_timestamp
 from hypergrid.formats.readings import ReadingsPiece, SelectedReadings
-from hypergrid.formats.results import FORMATS, to_bytes
+from hypergrid.formats.results import FORMATS, package_bytes, to_bytes
 
 AT_ONCE: Final = 2
 """Results encoded concurrently; others wait."""
@@ -132,6 +132,8 @@ def surface_response(
         from hypergrid.plots import picture_bytes  # noqa: PLC0415 - matplotlib takes a second to load
 
         write = partial(picture_bytes, dataset, time=time, level=level)
+    elif form == "package":
+        write = partial(package_bytes, dataset, time=time, level=level)
     else:
         write = partial(to_bytes, dataset, form)
     row = FORMATS[form]

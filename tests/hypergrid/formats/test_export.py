@@ -1,6 +1,7 @@
 """Results as files: what is read back equals what was computed; a file is whole or not there."""
 
 import io
+import json
 import warnings
 import zipfile
 from pathlib import Path
@@ -214,7 +215,7 @@ def content(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
-@pytest.mark.parametrize("name", ["result.xlsx", "result", "result.nc.gz", "result.zip"])
+@pytest.mark.parametrize("name", ["result.xlsx", "result", "result.nc.gz", "result.rar"])
 def test_unknown_endings_are_refused_before_anything_is_written(
     results: dict[str, xr.Dataset], name: str, tmp_path: Path
 ) -> None:
@@ -252,6 +253,26 @@ def test_only_a_zarr_store_is_replaced_by_one(results: dict[str, xr.Dataset], tm
 def test_a_folder_that_does_not_exist_is_told_before_computing(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"nowhere of the result a\.nc does not exist"):
         check_path(tmp_path / "nowhere" / "a.nc")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_package_has_values_picture_query_and_words(
+    results: dict[str, xr.Dataset], kind: str, tmp_path: Path
+) -> None:
+    dataset = results[kind]
+    write(dataset, tmp_path / "answer.zip")
+    with zipfile.ZipFile(tmp_path / "answer.zip") as package:
+        assert package.testzip() is None
+        package.extractall(tmp_path)
+        assert package.namelist() == ["README.txt", "values.nc", "picture.png", "query.json"]
+    with xr.open_dataset(tmp_path / "values.nc", engine="h5netcdf") as found:
+        same(restore(found.load()), dataset)
+    assert (tmp_path / "picture.png").read_bytes().startswith(PNG)
+    assert json.loads((tmp_path / "query.json").read_text()) == json.loads(dataset.attrs["hypergrid_query"])
+    words = (tmp_path / "README.txt").read_text()
+    assert words.startswith(dataset.attrs["title"])
+    assert f"hypergrid_snapshot: {dataset.attrs['hypergrid_snapshot']}" in words
+    assert to_bytes(dataset, "package") == (tmp_path / "answer.zip").read_bytes(), "equal results are equal files"
 
 
 def test_formats_are_found_by_name_and_ending() -> None:

@@ -45,7 +45,7 @@ def test_a_result_is_named_by_variable_period_and_kind(
     done = ask(map_query)
     for form, ending in (
         ("netcdf", "nc"), ("csv", "csv"), ("parquet", "parquet"), ("covjson", "covjson"), ("geotiff", "tif"),
-        ("zarr", "zarr.zip"),
+        ("zarr", "zarr.zip"), ("package", "zip"),
     ):  # fmt: skip
         name = name_of(client.get(f"{done}/result?f={form}"))
         assert name == f"air_temperature_2007-10-01_2007-10-01T0400Z_map.{ending}"

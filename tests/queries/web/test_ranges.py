@@ -26,7 +26,7 @@ from queries.web.routes.health import Monitoring
 
 Document = dict[str, Any]
 FILES = [
-    *(f"{{done}}/result?f={form}" for form in ("geotiff", "netcdf", "parquet", "zarr", "csv")),
+    *(f"{{done}}/result?f={form}" for form in ("geotiff", "netcdf", "parquet", "zarr", "csv", "package")),
     "/api/v1/series?f=parquet", "/api/v1/series?f=netcdf", "{done}/zarr/air_temperature/c/0/0/0",
 ]  # fmt: skip
 SERVED: list[AccessLogEntry] = []
