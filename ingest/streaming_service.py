@@ -1,5 +1,6 @@
 """Stream of an archive: a receiver fills the spool, and Spark follows it with micro-batches."""
 
+import math
 import os
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from hypergrid.wo_join.warm import is_warm
 from ingest.batch.archive_session import check_same, check_units, locked_archive, open_if_exists
 from ingest.deployment.deployment_file import Deployment, deploy, load, read_versions, version_at
 from ingest.sources import receiver
-from ingest.sources.spool import END, Spool, SpoolRecord, durable
+from ingest.sources.spool import END, TICK, Spool, SpoolRecord, durable
 from ingest.spark.streaming_query import QueryFailed, SparkLost, StreamingJob
 from ingest.streaming.assembler import JoinStatus, MicroBatch, StateUnusable, StreamBatch
 from ingest.streaming.restart import begin_anew, has_checkpoint, replayed
@@ -46,6 +47,8 @@ RESTARTS: Final = 3
 RESTARTS_S: Final = 600.0
 PAUSE_S: Final = 30.0
 """Maximum pause between retries [s]."""
+DRAIN_BATCHES: Final = 32
+"""Empty batches at a time after the end of the input, if a limit of memory bounds what each emits."""
 
 
 class _Leaving(HyperGridError):
@@ -234,6 +237,7 @@ def stream(
                 # Closes all slices at the end of the spool.
                 spool.append([SpoolRecord(now_ns(), kind=END)])
             run.follow(None)
+            run.drain(now_ns)
     seconds = time.monotonic() - started_s
     return StreamReport(
         str(folder), progress.batches, progress.readings, progress.ledger, progress.snapshot, seconds, len(run.restarts)
@@ -358,6 +362,7 @@ class _StreamRun:
         changed = deploy(journal, self.how.deployment, first=durable(self.folder / SPOOL) + 1, check=self._check)
         if before:
             was, now = before[-1].deployment.stream, read_versions(journal)[-1].deployment.stream
+            # A limit of memory holds from the next batch on.
             for name in ("idle_s", "order"):
                 if getattr(was, name) != getattr(now, name):
                     self.on_warning(f"{name} changed: stations that are assembled already keep what they began with")
@@ -443,11 +448,14 @@ class _StreamRun:
             self._receive()
         return False
 
-    def follow(self, trigger_s: float | None) -> None:
-        """Follow the spool until stopped or received completely; without a trigger, to its end."""
+    def follow(self, trigger_s: float | None, *, batch_bytes: int | None = None) -> None:
+        """Follow the spool until stopped or received completely; without a trigger, to its end.
+
+        A batch has at least one record, and at most `batch_bytes` if it has more.
+        """
         while not self.stopping.is_set():
             try:
-                if self._follow_query(trigger_s):
+                if self._follow_query(trigger_s, batch_bytes):
                     return
             except (SparkLost, QueryFailed) as lost:
                 self._note_loss(lost)
@@ -461,7 +469,19 @@ class _StreamRun:
             if self.receives:
                 self._receive()
 
-    def _follow_query(self, trigger_s: float | None) -> bool:
+    def drain(self, now_ns: Callable[[], int]) -> None:
+        """Process empty batches until all that is due was emitted: with a limit of memory each emits a part."""
+        held = math.inf
+        while self.progress.ledger.held < held and self.progress.ledger.held and not self.stopping.is_set():
+            held = self.progress.ledger.held
+            with Spool.open(self.folder / SPOOL) as spool:
+                for _ in range(DRAIN_BATCHES):
+                    # A frame each, as a batch has whole ones.
+                    spool.append([SpoolRecord(now_ns(), kind=TICK)])
+                    spool.flush()
+            self.follow(None, batch_bytes=1)
+
+    def _follow_query(self, trigger_s: float | None, batch_bytes: int | None = None) -> bool:
         """Run one query; return True if the stream is done, False if the deployment changed."""
         progress, follower = self.progress, self._job
         progress.leaving.clear()
@@ -471,7 +491,8 @@ class _StreamRun:
         # A small folder is received while Spark starts: then the query that closes its slices reads all of it.
         if trigger_s is not None and self._is_received():
             return True
-        follower.start(self.folder, progress.commit_batch, trigger_s=trigger_s, batch_bytes=self.how.batch_bytes)
+        size = self.how.batch_bytes if batch_bytes is None else batch_bytes
+        follower.start(self.folder, progress.commit_batch, trigger_s=trigger_s, batch_bytes=size)
         while True:
             if not self._is_active():
                 self.on_status(progress.status())

@@ -47,6 +47,7 @@ from hypergrid.wo_join.state_layout import (
     LIMIT,
     NEEDED,
     OUTPUT_FULL,
+    OWNER,
     RANKS_FULL,
     RECORDS_SHORT,
     RETUNE,
@@ -295,6 +296,29 @@ class WoJoin(FormerNames):
         stream_state[stream_state[:, COUNT] == 0, ASLEEP] = 1
         mark_idle(self._state)
         return self.advance(int(self._state.join_state[CLOCK]))
+
+    def close_oldest(self, max_bytes: int) -> Matches:
+        """Close the oldest slices until held tuples and keys take at most `max_bytes`; return them.
+
+        What comes later of them is late.
+
+        Raises
+        ------
+        InvalidQuery
+            The join has another form than "assembling", or a strategy.
+        """
+        if self._about.form != "assembling" or self._reorder_buffer is not None:
+            raise InvalidQuery('slices are closed early in a join of form "assembling" without a strategy only')
+        held, join_state = self._state.held, self._state.join_state
+        excess = self._held_bytes() - max_bytes
+        if excess > 0:
+            slots, _ = gather_slots(held.heads, held.links, int(join_state[HELD_ALL]))
+            keys, counts = np.unique(held.keys[held.links[slots, OWNER]], return_counts=True)
+            freed = np.cumsum(counts * self._about.slot_bytes + self._about.entry_bytes)
+            last = min(int(np.searchsorted(freed, excess)), len(keys) - 1)
+            if last >= 0:
+                self._close(int(keys[last]) + 1)
+        return self._run(make_empty_batch())
 
     def finish(self) -> Matches:
         """Return the last results: in the assembling form, all open slices. Afterwards nothing can be pushed."""

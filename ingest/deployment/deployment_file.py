@@ -15,7 +15,7 @@ from typing import ClassVar, Final, Literal, cast, get_args
 
 from hypergrid.archive import S3Store
 from hypergrid.archive.disk.checksums import list_written_twice, read_either, write_twice
-from hypergrid.core.errors import InvalidDeployment, NotFound
+from hypergrid.core.errors import InvalidDeployment, InvalidQuery, NotFound
 from hypergrid.core.publication import NAMES, Publication
 from hypergrid.core.readings import Position, Stamp, Station, Statistic
 from hypergrid.core.times import parse_instant
@@ -142,6 +142,12 @@ class StreamSettings:
     """Stop waiting for a station after this much silence [s]; None: ten slices."""
     order: SliceOrder = "whole"
     """When slices close: as soon as they are whole, also before older ones; or in order of time (thesis 5.10.1)."""
+    memory: int | None = None
+    """Limit of what all groups of stations hold in memory [bytes]; None: unlimited."""
+
+    def memory_of(self, groups: int) -> int | None:
+        """Return the part of the limit that each of a number of groups of stations has [bytes]."""
+        return None if self.memory is None else self.memory // groups
 
 
 @dataclass(frozen=True)
@@ -319,8 +325,32 @@ def _stream_settings(table: TomlTable) -> StreamSettings:
             cast("Grouping", table.text("join", default="network", among=get_args(Grouping))),
             table.number("idle_s", minimum=0.001, maximum=1e8) if table.has("idle_s") else None,
             cast("SliceOrder", table.text("order", default="whole", among=get_args(SliceOrder))),
+            table.run_check("memory", lambda: parse_size(table.text("memory"))) if table.has("memory") else None,
         )
     )
+
+
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?) ?(kB|MB|GB|KiB|MiB|GiB)")
+_UNIT_BYTES: Final = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+LEAST_MEMORY: Final = 1 << 20
+"""Least limit of a stream's memory [bytes]."""
+
+
+def parse_size(text: str) -> int:
+    """Parse a size such as 64MB [bytes].
+
+    Raises
+    ------
+    InvalidQuery
+        It is none, or below `LEAST_MEMORY`.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise InvalidQuery(f"a size is a number and kB, MB, GB, KiB, MiB or GiB, such as 64MB; got {text!r}")
+    size = round(float(match[1]) * _UNIT_BYTES[match[2]])
+    if size < LEAST_MEMORY:
+        raise InvalidQuery(f"a stream needs 1MiB of memory at least; got {text!r}, {size} bytes")
+    return size
 
 
 def _publication(table: TomlTable) -> Publication:

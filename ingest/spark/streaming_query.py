@@ -1,6 +1,7 @@
 """Streaming query: parse the spool in tasks, assemble groups of stations, commit batches."""
 
 import contextlib
+import hashlib
 import pickle
 import re
 import zlib
@@ -23,11 +24,17 @@ from ingest.sources.spool import segments
 from ingest.spark.session import abandon, session, stop
 from ingest.spark.source import NAME, SCHEMA, SpoolSource
 from ingest.streaming.assembler import Assembler, MicroBatch, StreamBatch, assemble_batch
-from ingest.streaming.spool_decoder import DecodedPiece, expected_origins, merge_pieces
-from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, SPOOL, STREAM, stream_id
+from ingest.streaming.spool_decoder import DecodedPiece, expected_origins, groups_of, merge_pieces
+from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, HELD, SPOOL, STREAM, stream_id
 
 _live_assemblers: dict[str, tuple[int, Assembler]] = {}
 """Assemblers of this process by group, with the checksum of their last saved state."""
+
+
+def held_folder(stream: Path, group: str) -> Path:
+    """Return the folder of a group's rows that wait on disk."""
+    # Names of groups are arbitrary text.
+    return stream / HELD / hashlib.sha256(group.encode()).hexdigest()[:16]
 
 
 def stateful_assembler(spool: Path, deployed: Path) -> Callable[..., Iterator[pd.DataFrame]]:
@@ -50,14 +57,20 @@ def _assembler(piece: DecodedPiece, state: GroupState, deployed: Path) -> Assemb
     """Return the cached assembler of a piece's group if it matches the state, else a restored one."""
     # Removed while in use, so that a failed task cannot leave a changed assembler in the cache.
     check, alive = _live_assemblers.pop(piece.group, (0, None))
+    deployment = version_at(read_versions(deployed), piece.upto)
+    how, folder = deployment.stream, held_folder(deployed.parent, piece.group)
+    # The limit of the batch's own deployment, so that a repeated batch gives the same rows.
+    memory = how.memory_of(len(groups_of(deployment)))
     if not state.exists:
-        deployment = version_at(read_versions(deployed), piece.upto)
-        how = deployment.stream
-        return Assembler(deployment.slice_s, how.idle_s, order=how.order, expected=expected_origins(deployment))
+        expected = expected_origins(deployment)
+        return Assembler(
+            deployment.slice_s, how.idle_s, order=how.order, expected=expected, memory=memory, folder=folder
+        )
     taken, content = state.get
-    if alive is not None and (alive.version, check) == (taken, zlib.crc32(content)):
-        return alive
-    return Assembler.from_bytes(bytes(content))
+    is_same = alive is not None and (alive.version, check) == (taken, zlib.crc32(content))
+    assembler = alive if is_same and alive is not None else Assembler.from_bytes(bytes(content), folder)
+    assembler.memory = memory
+    return assembler
 
 
 SETTINGS: Final = {

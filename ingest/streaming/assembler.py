@@ -4,6 +4,10 @@ The streams of the join are the stations of each feed, the key is the number of 
 is emitted once no station is expected to bring it any more. With the order "whole" it is also emitted as soon as it is
 complete, even before older incomplete ones; with "time" slices are emitted in order of time, as in the thesis. A later
 row is an amendment and is emitted at once. Only rows that the join holds are held here.
+
+With a limit of memory the oldest rows wait on disk (`spilled_rows.py`), and a batch emits a bounded part of what is
+due; the rest comes with the next batches, in the order in which it became due. If the join alone is too large, the
+oldest slices close before they are due: what comes later of them are amendments, so nothing is lost.
 """
 
 import math
@@ -12,6 +16,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -19,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hypergrid.archive import Reject
-from hypergrid.core.errors import HyperGridError, InvalidQuery
+from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.files import seal, unseal
 from hypergrid.core.readings import Station, equal_values
 from hypergrid.core.times import SECOND_NS
@@ -27,6 +32,7 @@ from hypergrid.core.units import Variable
 from hypergrid.wo_join import KeysDoNotGrow, Matches, WoJoin
 from ingest.deployment.deployment_file import SliceOrder
 from ingest.formats.document_records import AGAIN_NS
+from ingest.streaming.spilled_rows import SpilledRows, StateUnusable
 from ingest.streaming.spool_decoder import ClockTicks, DecodedPiece, Dictionary, RowBatch, concatenate_batches
 
 STREAMS_AT_ONCE: Final = 128
@@ -42,12 +48,13 @@ class JoinStatus:
     silent: int
     """Stations among them that are not waited for: silent for too long, or with a stalled clock."""
     held: int
-    """Rows held."""
+    """Rows held, in memory and on disk."""
     held_bytes: int
+    """Memory of held rows and of the join's entries [bytes]."""
     allocated_bytes: int
-    """Size of all arrays of the state [bytes]."""
+    """Memory of the rows and of all arrays of the join [bytes]."""
     allowed_bytes: int | None
-    """Memory limit of held rows [bytes]; None: unlimited."""
+    """Memory limit [bytes]; None: unlimited."""
     needed: float | None
     """Rows that equation 3.8 of the thesis holds at these scrambling factors, rates and lags; None: not known yet."""
     scrambling_factor: int
@@ -56,11 +63,19 @@ class JoinStatus:
     """Greatest lag of a station to another that is waited for [rows]."""
     order: SliceOrder = "whole"
     """Order in which slices are emitted."""
+    spilled: int = 0
+    """Rows that wait on disk."""
+    disk_bytes: int = 0
+    """Size of their files [bytes]."""
+    closed_early: int = 0
+    """Slices closed so far before they were due, for want of memory."""
 
     @classmethod
-    def of(cls, join: WoJoin) -> "JoinStatus":
-        """Summarise the statistics of a join."""
+    def of(cls, assembler: "Assembler") -> "JoinStatus":
+        """Summarise what an assembler holds, and the statistics of its join."""
+        join, spilled = assembler._join, assembler._spilled
         statistics = join.statistics()
+        rows_bytes = assembler._held.nbytes + (0 if spilled is None else spilled.memory_bytes)
         has_arrived = np.array([stream.arrived > 0 for stream in statistics.streams])
         awake = np.array([stream.activity == "awake" for stream in statistics.streams])
         needed = sum(stream.bound for stream in statistics.streams if stream.arrived)
@@ -70,14 +85,17 @@ class JoinStatus:
         return cls(
             streams=int(has_arrived.sum()),
             silent=int((has_arrived & ~awake).sum()),
-            held=statistics.held,
-            held_bytes=statistics.held_bytes,
-            allocated_bytes=statistics.allocated_bytes,
-            allowed_bytes=statistics.allowed_bytes,
+            held=len(assembler),
+            held_bytes=statistics.held_bytes + rows_bytes,
+            allocated_bytes=statistics.allocated_bytes + rows_bytes,
+            allowed_bytes=assembler.memory,
             needed=needed if math.isfinite(needed) and has_arrived.any() else None,
             scrambling_factor=max((stream.scrambling_factor for stream in statistics.streams), default=0),
             lag=lag if math.isfinite(lag) else None,
             order="time" if join.in_order else "whole",
+            spilled=0 if spilled is None else len(spilled),
+            disk_bytes=0 if spilled is None else spilled.disk_bytes,
+            closed_early=assembler.counts.closed_early,
         )
 
 
@@ -101,6 +119,13 @@ REMEMBERED: Final = 4
 """Messages remembered per device, to recognise repeats."""
 _NEVER_NS: Final = -(2**62)
 _EVER_NS: Final = 2**62
+
+ROWS_SHARE: Final = 1 / 8
+"""Share of a limit of memory that held rows may take; as much may be emitted by a batch."""
+FIRST_ROW_BYTES: Final = 200.0
+"""Size of a row until some are there [bytes]."""
+JOIN_SHARE: Final = 3 / 8
+"""Share that the join may take by what it holds: its arrays are up to twice as large."""
 
 _Emitted = list[tuple[NDArray[np.int64], NDArray[np.int64], bool]]
 """Rows that a batch emits: their numbers, when each was emitted, and whether they were late."""
@@ -133,6 +158,8 @@ class Counts:
     slices: int = 0
     last_slice: int = 0
     """Number of the last closed slice, counted from 1970."""
+    closed_early: int = 0
+    """Slices closed before they were due, for want of memory."""
 
 
 @dataclass
@@ -192,11 +219,34 @@ class _ElapsedClock:
         return elapsed_ns
 
 
-class StateUnusable(HyperGridError):
-    """The saved state of a stream is damaged or of another version.
+@dataclass(frozen=True, eq=False)
+class _DueRows:
+    """Rows whose slices closed and that no batch has emitted yet, d of them, in the order in which they became due."""
 
-    The stream can restart from its spool.
-    """
+    number: NDArray[np.int64]
+    closed_ns: NDArray[np.int64]
+    late: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, parts: _Emitted) -> "_DueRows":
+        """Collect parts, in their order."""
+        number = np.concatenate([np.empty(0, np.int64), *(part[0] for part in parts)])
+        closed_ns = np.concatenate([np.empty(0, np.int64), *(part[1] for part in parts)])
+        sizes = np.array([len(part[0]) for part in parts], np.int64)
+        return cls(number, closed_ns, np.repeat(np.array([part[2] for part in parts], np.bool_), sizes))
+
+    def append(self, later: "_DueRows") -> "_DueRows":
+        """Return these rows, and later ones behind them."""
+        names = ("number", "closed_ns", "late")
+        return _DueRows(*(np.concatenate([getattr(self, name), getattr(later, name)]) for name in names))
+
+    def take(self, rows: NDArray[np.intp]) -> "_DueRows":
+        return _DueRows(self.number[rows], self.closed_ns[rows], self.late[rows])
+
+    def split(self, size: int) -> "tuple[_DueRows, _DueRows]":
+        """Return the first `size` rows, ordered by number, and the others as they are."""
+        size = min(size, len(self.number))
+        return self.take(np.argsort(self.number[:size], kind="stable")), self.take(np.arange(size, len(self.number)))
 
 
 class Assembler:
@@ -213,6 +263,10 @@ class Assembler:
     expected
         Feeds and stations that the first slices wait for, until `FIRST_S` or a slice after the first row. Those that
         have sent nothing by then are waited for only after they do; others may appear at any time.
+    memory
+        Limit of what is held in memory [bytes]; None: unlimited. It may change between batches.
+    folder
+        Folder of rows that wait on disk; needed with a limit.
     """
 
     def __init__(
@@ -222,6 +276,8 @@ class Assembler:
         *,
         order: SliceOrder = "whole",
         expected: Iterable[tuple[str, str]] = (),
+        memory: int | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.slice_ns = round(slice_s * SECOND_NS)
         self.order: SliceOrder = order
@@ -237,8 +293,12 @@ class Assembler:
         self._sent = SentMessages()
         self._held = RowBatch.empty()
         self._numbers = np.empty(0, np.int64)
+        self._due = _DueRows.of([])
+        self.memory = memory
+        self._spilled = None if folder is None else SpilledRows(folder)
         self._elapsed = _ElapsedClock()
         self._looked_ns = _NEVER_NS
+        self._row_bytes = FIRST_ROW_BYTES
         self._begin()
 
     def _begin(self) -> None:
@@ -250,7 +310,7 @@ class Assembler:
         self._pushed = 0
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._held) + (0 if self._spilled is None else len(self._spilled))
 
     @property
     def _streams(self) -> int:
@@ -259,18 +319,20 @@ class Assembler:
 
     @property
     def first_held(self) -> int | None:
-        """Number of the first spool record with a held row; None if there is none."""
-        return int(self._held.seq.min()) if len(self._held) else None
+        """Number of the first spool record with a held row, or of one before it; None if there is none."""
+        in_memory = int(self._held.seq.min()) if len(self._held) else None
+        on_disk = None if self._spilled is None else self._spilled.first_seq
+        return min((seq for seq in (in_memory, on_disk) if seq is not None), default=None)
 
     @property
     def held_readings(self) -> int:
-        return self._held.readings
+        return self._held.readings + (0 if self._spilled is None else self._spilled.readings)
 
     def join_status(self) -> JoinStatus | None:
         """Return the status of the join; None after most batches if there are many streams."""
         # Statistics of 1,024 streams take 0.15 s (`STREAMS_AT_ONCE`).
         looks = 1 + (self._join.streams - 1) // STREAMS_AT_ONCE
-        return None if self.version % looks else JoinStatus.of(self._join)
+        return None if self.version % looks else JoinStatus.of(self)
 
     def process(self, rows: RowBatch, clock: ClockTicks) -> EmittedRows:
         """Process a batch in the order of the spool; return the emitted rows."""
@@ -282,22 +344,74 @@ class Assembler:
         self.counts.rows += len(new_rows)
         self.counts.readings += new_rows.readings
         held = replace(self._held, origins=new_rows.origins, columns=new_rows.columns)
-        pool, pool_numbers = concatenate_batches([held, new_rows]), np.concatenate([self._numbers, numbers])
-        again = _repeats(pool)
-        # Held rows stay; only repeats in the new batch are dropped.
-        again[: len(held)] = False
-        self.counts.duplicates += int(pool.sizes[again].sum())
+        again = self._repeats_of_held(held, new_rows)
+        self.counts.duplicates += int(new_rows.sizes[again].sum())
+        new_rows, numbers = new_rows.take(~again), numbers[~again]
         letting: _Emitted = []
-        self._push_by_ticks(new_rows.take(~again[len(held) :]), numbers[~again[len(held) :]], clock, letting)
-        number, closed_ns, late = _emitted_columns(letting)
-        at = np.searchsorted(pool_numbers, number)
-        kept = ~again
+        self._push_by_ticks(new_rows, numbers, clock, letting)
+        self._close_early(int(max([*new_rows.came_ns[-1:], *clock.clock_ns[-1:]], default=self._looked_ns)), letting)
+        due = self._due.append(_DueRows.of(letting))
+        pool, pool_numbers = concatenate_batches([held, new_rows]), np.concatenate([self._numbers, numbers])
+        emitted, self._due = due.split(len(due.number) if self.memory is None else self._batch_rows(pool))
+        # Those on disk arrived before all in memory.
+        on_disk = int(np.searchsorted(emitted.number, pool_numbers[0])) if len(pool) else len(emitted.number)
+        at = np.searchsorted(pool_numbers, emitted.number[on_disk:])
+        kept = np.ones(len(pool), np.bool_)
         kept[at] = False
+        rows = pool.take(at)
+        if on_disk:
+            if self._spilled is None:
+                raise StateUnusable("rows that wait are on disk, and the stream was not told where")
+            waited = self._spilled.take(emitted.number[:on_disk], pool, version=self.version)
+            rows = concatenate_batches([waited, rows])
         self._held, self._numbers = pool.take(kept), pool_numbers[kept]
-        emitted_rows = EmittedRows(pool.take(at), np.where(late, pool.came_ns[at], closed_ns), late)
-        self.counts.released += emitted_rows.rows.readings
-        self.counts.late += int(late.sum())
-        return emitted_rows
+        self._spill()
+        self.counts.released += rows.readings
+        self.counts.late += int(emitted.late.sum())
+        return EmittedRows(rows, np.where(emitted.late, rows.came_ns, emitted.closed_ns), emitted.late)
+
+    def _repeats_of_held(self, held: RowBatch, new_rows: RowBatch) -> NDArray[np.bool_]:
+        """Tell which new rows repeat the row before them of their station and instant, among those of open slices."""
+        # What repeats a row whose slice closed is an amendment, whether or not that row was emitted yet.
+        parts = [held.take(~np.isin(self._numbers, self._due.number)) if len(self._due.number) else held, new_rows]
+        if self._spilled is not None and len(self._spilled):
+            parts.insert(0, self._spilled.find_same(new_rows, self._due.number))
+        again = _repeats(concatenate_batches(parts))
+        # Held rows stay; only repeats in the new batch are dropped.
+        return again[len(again) - len(new_rows) :]
+
+    def _batch_rows(self, pool: RowBatch) -> int:
+        """Return how many rows a batch may emit under the limit of memory; at least one."""
+        assert self.memory is not None
+        self._row_bytes = pool.nbytes / len(pool) if len(pool) else self._row_bytes
+        return max(1, int(ROWS_SHARE * self.memory / self._row_bytes))
+
+    def _close_early(self, now_ns: int, letting: _Emitted) -> None:
+        """Close the oldest slices if the join takes more than its share of the memory."""
+        if self.memory is None:
+            return
+        known = 0 if self._spilled is None else self._spilled.memory_bytes
+        allowed = int(JOIN_SHARE * self.memory) - known
+        if self._join.held_bytes <= allowed:
+            return
+        before = self.counts.slices
+        # Somewhat more than is needed, so that not every batch closes a few.
+        matches = self._join.close_oldest(max(0, 3 * allowed // 4))
+        self._note(matches, np.empty(0, np.int64), now_ns, letting)
+        self.counts.closed_early += self.counts.slices - before
+
+    def _spill(self) -> None:
+        """Write the oldest rows to disk if rows take more than their share of the memory."""
+        if self._spilled is None:
+            return
+        allowed = math.inf if self.memory is None else ROWS_SHARE * self.memory
+        while len(self._held) > 1 and self._held.nbytes > allowed:
+            # In pieces that can be read again beside what is held.
+            size = min(len(self._held) - 1, max(1, int(len(self._held) * (allowed / 2) / self._held.nbytes)))
+            is_oldest = np.arange(len(self._held)) < size
+            self._spilled.write(self._held.take(is_oldest), self._numbers[:size], version=self.version)
+            self._held, self._numbers = self._held.take(~is_oldest), self._numbers[size:]
+        self._spilled.sweep(self.version)
 
     def _push_by_ticks(self, rows: RowBatch, numbers: NDArray[np.int64], clock: ClockTicks, letting: _Emitted) -> None:
         start, places = 0, np.searchsorted(rows.seq, clock.seq)
@@ -409,30 +523,53 @@ class Assembler:
             "rejected": self.rejected,
             "tally": list(self.tally.items()),
             "sent": [[origin, list(entries)] for origin, entries in self._sent.by_origin.items()],
+            "memory": self.memory,
+            "row_bytes": self._row_bytes,
+            "spilled": [] if self._spilled is None else self._spilled.to_json(),
         }
-        content = self._held.to_bytes(about, numbers=self._numbers.tobytes(), join=self._join.snapshot())
-        return seal(MAGIC, VERSION, content)
+        more = {
+            "numbers": self._numbers.tobytes(),
+            "join": self._join.snapshot(),
+            "due_number": self._due.number.tobytes(),
+            "due_closed_ns": self._due.closed_ns.tobytes(),
+            "due_late": self._due.late.tobytes(),
+            "gone": b"" if self._spilled is None else self._spilled.gone_bits(),
+        }
+        return seal(MAGIC, VERSION, self._held.to_bytes(about, **more))
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "Assembler":
-        """Restore an assembler from `to_bytes`.
+    def from_bytes(cls, data: bytes, folder: Path | None = None) -> "Assembler":
+        """Restore an assembler from `to_bytes`; `folder` has its rows that wait on disk.
 
         Raises
         ------
         StateUnusable
-            The bytes are of another version, or damaged.
+            The bytes are of another version, or damaged, or files of the folder are missing.
         """
         try:
             content = data if data.startswith(_ARROW) else unseal(data, MAGIC, VERSION, label="a stream")
-            return cls._from_content(content)
+            return cls._from_content(content, folder)
+        except StateUnusable:
+            raise
         except (InvalidQuery, pa.ArrowException, LookupError, ValueError, TypeError) as error:
             raise StateUnusable(f"the state of a stream cannot be used: {error}") from error
 
     @classmethod
-    def _from_content(cls, content: bytes) -> "Assembler":
+    def _from_content(cls, content: bytes, folder: Path | None) -> "Assembler":
         held, about, more = RowBatch.from_bytes(content)
-        # Earlier releases knew one order.
-        made = cls(about["slice_ns"] / SECOND_NS, about["idle_s"], order=about.get("order", "whole"))
+        # Earlier releases knew one order, and no limit of memory.
+        made = cls(
+            about["slice_ns"] / SECOND_NS, about["idle_s"], order=about.get("order", "whole"),
+            memory=about.get("memory"), folder=folder,
+        )  # fmt: skip
+        made._row_bytes = about.get("row_bytes", made._row_bytes)
+        if about.get("spilled"):
+            if folder is None:
+                raise StateUnusable("rows that wait are on disk, and the stream was not told where")
+            made._spilled = SpilledRows.restore(folder, about["spilled"], more["gone"])
+        if "due_number" in more:
+            number, closed_ns = (np.frombuffer(more[f"due_{name}"], np.int64) for name in ("number", "closed_ns"))
+            made._due = _DueRows(number, closed_ns, np.frombuffer(more["due_late"], np.bool_))
         made.version, made._looked_ns, made._pushed = about["taken"], about["looked_ns"], about["pushed"]
         # States of earlier releases start to wait for absent stations at their next row.
         made._absent_ns = about.get("absent_ns", _NEVER_NS)
@@ -448,15 +585,6 @@ class Assembler:
         made._held, made._numbers = held, np.frombuffer(more["numbers"], np.int64)
         made._join = WoJoin.resume(more["join"])
         return made
-
-
-def _emitted_columns(parts: _Emitted) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Return row numbers, ascending, when each was emitted, and whether it was late."""
-    number = np.concatenate([np.empty(0, np.int64), *(part[0] for part in parts)])
-    closed_ns = np.concatenate([np.empty(0, np.int64), *(part[1] for part in parts)])
-    late = np.repeat([part[2] for part in parts], [len(part[0]) for part in parts]).astype(np.bool_)
-    order = np.argsort(number, kind="stable")
-    return number[order], closed_ns[order], late[order]
 
 
 def _repeats(rows: RowBatch) -> NDArray[np.bool_]:

@@ -21,6 +21,7 @@ from hypergrid.core.errors import DamagedArchive
 from ingest.sources.spool import bring_back, durable, last_record, put_segment, segments
 from ingest.streaming.stream_commit import (
     CHECKPOINT,
+    HELD,
     SPOOL,
     STREAM,
     Ledger,
@@ -86,6 +87,8 @@ def forget_checkpoint(folder: Path) -> bool:
     """Remove the checkpoint of an archive's stream atomically; return whether there was one."""
     checkpoint, aside = folder / STREAM / CHECKPOINT, folder / STREAM / f".{CHECKPOINT}.gone"
     shutil.rmtree(aside, ignore_errors=True)
+    # The next state counts its batches from the first one.
+    shutil.rmtree(folder / STREAM / HELD, ignore_errors=True)
     try:
         # Renamed first, so that a kill cannot leave a partial checkpoint.
         checkpoint.rename(aside)

@@ -84,6 +84,11 @@ class RowBatch:
         return len(self.value)
 
     @property
+    def nbytes(self) -> int:
+        """Size of all arrays [bytes]."""
+        return sum(getattr(self, name).nbytes for name in (*_ROWS, "stops", *_READINGS))
+
+    @property
     def starts(self) -> NDArray[np.int64]:
         """Start index of each row's readings, shape (m,)."""
         return np.concatenate([np.zeros(1, np.int64), self.stops[:-1]])[: len(self)]

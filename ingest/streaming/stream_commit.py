@@ -30,7 +30,8 @@ STREAM: Final = "stream"
 """Folders of an archive: the spool, and the state of its stream;"""
 CHECKPOINT: Final = "checkpoint"
 DEPLOYMENTS: Final = "deployments"
-"""within the latter: Spark's checkpoint, and the deployments over time."""
+HELD: Final = "held"
+"""within the latter: Spark's checkpoint, the deployments over time, and rows that wait on disk."""
 GAP_NS: Final = 7 * 86_400 * SECOND_NS
 """Readings further apart than this are compared with the archive separately, so that no gap is read [ns]."""
 

@@ -299,7 +299,8 @@ def test_a_stream_is_shown_as_it_moves(opened: Page, streamed: hg.OpenArchive) -
     told(streamed, 0.0, ended=True, joins={"a": {**join, "silent": 0, "scrambling_factor": 0, "lag": 0.0}})
     expect(opened.locator("#stream-state")).to_contain_text("It ended at")
     expect(opened.locator("#stream-limit")).to_have_text(
-        "What is held may take 32 MiB at most. Slices close in order of time."
+        "What is held may take 32 MiB of memory at most (memory in the deployment file); older rows wait on disk until "
+        "their slices close. Slices close in order of time."
     )
     eventually(opened, lambda: len(data(opened, "lines", "values", "stream-held")) == 3)
 

@@ -8,11 +8,12 @@ from hypergrid.archive import Archive
 from ingest.batch.archive_session import locked_archive
 from ingest.deployment.deployment_file import Deployment, load
 from ingest.job import ingest
-from ingest.sources.spool import END, Spool, SpoolRecord, durable, reach, segments
+from ingest.sources.spool import END, TICK, Spool, SpoolRecord, durable, reach, segments
+from ingest.spark.streaming_query import held_folder
 from ingest.streaming.assembler import Assembler, StreamBatch, assemble_batch
 from ingest.streaming.spool_decoder import expected_origins as expected_in
 from ingest.streaming.spool_decoder import groups_of, merge_pieces, parse_span
-from ingest.streaming.stream_commit import CommitResult, Ledger, commit
+from ingest.streaming.stream_commit import STREAM, CommitResult, Ledger, commit
 from tests.ingest.streamed import SAMPLE, Message, everything, write_deployment
 
 
@@ -20,9 +21,16 @@ class Loop:
     """What Spark does, in a loop: batches in order, states kept as bytes, each batch committed."""
 
     def __init__(
-        self, archive: Path, deployment: Deployment, *, batch_bytes: int = 50_000, stream: str = "id", replayed: int = 0
+        self,
+        archive: Path,
+        deployment: Deployment,
+        *,
+        batch_bytes: int = 50_000,
+        stream: str = "id",
+        replayed: int = 0,
+        memory: int | None = None,
     ) -> None:
-        self.archive, self.deployment, self.batch_bytes = archive, deployment, batch_bytes
+        self.archive, self.deployment, self.batch_bytes, self.memory = archive, deployment, batch_bytes, memory
         self.stream, self.replayed = stream, replayed
         self.states: dict[str, bytes] = {}
         listed = segments(archive / "spool")
@@ -44,12 +52,13 @@ class Loop:
             found = []
             for group in groups_of(self.deployment):
                 state = self.states.get(group)
-                idle_s = self.deployment.stream.idle_s
+                idle_s, held = self.deployment.stream.idle_s, held_folder(self.archive / STREAM, group)
                 assembler = (
-                    Assembler(self.deployment.slice_s, idle_s, expected=expected_in(self.deployment))
+                    Assembler(self.deployment.slice_s, idle_s, expected=expected_in(self.deployment), folder=held)
                     if state is None
-                    else Assembler.from_bytes(state)
+                    else Assembler.from_bytes(state, held)
                 )
+                assembler.memory = self.memory
                 made = assemble_batch(
                     assembler,
                     merge_pieces([one for one in pieces if one.group == group]),
@@ -73,6 +82,15 @@ class Loop:
             done = self.step(upto=end, is_lost=is_lost)
             assert done.ledger.balance == 0
         return done.ledger
+
+    def drain(self) -> Ledger:
+        """Take empty batches until nothing waits."""
+        ledger = self.run() if self.after < durable(self.archive / "spool") else None
+        while ledger is None or ledger.held:
+            with Spool.open(self.archive / "spool") as spool:
+                spool.append([SpoolRecord(3 * 10**18, kind=TICK)])
+            ledger = self.run()
+        return ledger
 
 
 def made(folder: Path, *, more: str = "") -> tuple[Path, Deployment]:

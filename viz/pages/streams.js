@@ -89,9 +89,11 @@ export class Streams {
     }
     const allowed = sum(newest, "allowed_bytes");
     const limit = allowed === null ? T.streams.noLimit : T.streams.limit(bytes(allowed));
+    const [spilled, early] = [sum(newest, "spilled"), sum(newest, "closed_early")];
+    const disk = spilled ? T.streams.onDisk(number(spilled), bytes(sum(newest, "disk_bytes"))) : "";
     // Streams of earlier releases do not tell their order, and have but one.
     const orders = new Set(joins(newest).map((join) => join.order ?? "whole"));
-    this.limit.textContent = [limit, ...[...orders].map((order) => T.streams.orders[order])].join(" ");
+    this.limit.textContent = [limit, disk, early ? T.streams.closedEarly(number(early)) : "", ...[...orders].map((order) => T.streams.orders[order])].filter(Boolean).join(" ");
     this.table.replaceChildren(table(T.engine.nowCaption, T.engine.nowColumns, rows));
   }
 
