@@ -55,6 +55,9 @@ _HEADING: Final = (720, 17)
 """Width below which a map's heading takes two lines, and height of the second one [px]."""
 _BAR: Final = 240
 """Greatest length of a colour bar within a map [px]."""
+_NARROW: Final = (500, 52)
+"""Width below which the colour bar of a map that fills a room stands below it, where it covers nothing, and its height
+[px]."""
 
 # Matplotlib's twilight (BSD): perceptually uniform in both directions, so that 359 degrees look like 1; a frame
 # separates its nearly white ends from the background.
@@ -94,6 +97,8 @@ class ThemeColours:
     veil: str
     """Overlay of cells that are only estimated."""
     sea: str
+    land: str
+    """Ground of maps, on which both slopes towards the light and away from it are seen."""
     contour: str
     """Contours under values; over them they are ink on a halo of the ground."""
     shadow: str
@@ -104,11 +109,11 @@ class ThemeColours:
 LOOKS: Final[dict[Theme, ThemeColours]] = {
     "light": ThemeColours(
         ground="#ffffff", panel="#f3f5f7", ink="#1d2733", grid="#d5dbe1", veil="#ffffff70", sea="#d3e1ec",
-        contour="#7d6a4c", shadow="#2b3a4c90", light="#ffffffd0",
+        land="#f3f5f7", contour="#7d6a4c", shadow="#2b3a4c90", light="#ffffffd0",
     ),
     "dark": ThemeColours(
         ground="#171d24", panel="#10151a", ink="#e4e9ee", grid="#37424d", veil="#10151a80", sea="#0b2236",
-        contour="#a8926a", shadow="#000000b0", light="#c8dcf050",
+        land="#2a333c", contour="#a8926a", shadow="#000000b0", light="#c8dcf050",
     ),
 }  # fmt: skip
 
@@ -183,7 +188,7 @@ def map_figure(
     """
     look = LOOKS[theme]
     if height:
-        filled = width, height - (_HEADING[1] if width < _HEADING[0] else 0)
+        filled = width, height - sum(more for narrow, more in (_HEADING, _NARROW) if width < narrow)
         room, frame_height = (max(_LOWEST, size - rim) for size, rim in zip(filled, _RIM, strict=True))
         plot = _ground(extent.widen(frame_height / room), words, look, room=room, tools=_TOOLS, height=frame_height)
         plot.toolbar_location = "right"
@@ -219,7 +224,12 @@ def map_figure(
         _station_hover(stations),
         HoverTool(renderers=[surface], tooltips=[(words.variable, f"@image{{0.000}} {unit_symbol(words.units)}")]),
     )
-    _colour_bar(plot, surface, words, look, length=min(_BAR, 2 * width // 5) if height else 0)
+    if height and width < _NARROW[0]:
+        _colour_bar(plot, surface, words, look, "below", length=width - _RIM[0] - 40)
+    elif height:
+        _colour_bar(plot, surface, words, look, "center", length=min(_BAR, 2 * width // 5))
+    else:
+        _colour_bar(plot, surface, words, look)
     return _item(plot)
 
 
@@ -290,7 +300,7 @@ def overview_figure(
     plot.add_tools(HoverTool(renderers=[stations], tooltips=lines))
     bar = ColorBar(
         color_mapper=colours, name="bar", orientation="horizontal", location="bottom_right", width=min(220, width // 2),
-        height=10, margin=6, padding=8, title="–", background_fill_color=look.ground, background_fill_alpha=0.8,
+        height=10, margin=6, padding=14, title="–", background_fill_color=look.ground, background_fill_alpha=0.8,
         title_text_color=look.ink, title_text_font_style="normal", title_text_font_size="12px",
         major_label_text_color=look.ink,
     )  # fmt: skip
@@ -462,6 +472,7 @@ def _ground(
         x_range=Range1d(start=extent.west - margin_x, end=extent.east + margin_x),
         y_range=Range1d(start=extent.south - margin_y, end=extent.north + margin_y),
     )
+    plot.background_fill_color = look.land
     for axis in (plot.xaxis, plot.yaxis):
         axis.formatter = BasicTickFormatter(use_scientific=False)
         axis.ticker = BasicTicker(desired_num_ticks=5 if frame_width > 300 else 3)
@@ -470,7 +481,7 @@ def _ground(
     sources = {name: ColumnDataSource(columns, name=name) for name, columns in areas.items()}
     fill: dict[str, Any] = {"line_color": None, "level": "image"}
     _keep_look(plot.quad(*edges, source=sources["sea"], fill_color=look.sea, **fill))
-    _keep_look(plot.multi_polygons("xs", "ys", source=sources["land"], fill_color=look.panel, **fill))
+    _keep_look(plot.multi_polygons("xs", "ys", source=sources["land"], fill_color=look.land, **fill))
     bounds = {"x": [extent.west], "y": [extent.south], "dw": [1.0], "dh": [1.0]}
     shades = LinearColorMapper(palette=make_relief_palette(look), low=-0.5, high=255.5, nan_color="#00000000")
     _image(plot, bounds, shades, "relief").level = "image"
@@ -511,7 +522,7 @@ def _outlines(plot: figure, look: ThemeColours, *, over: bool) -> None:
         plot.text(
             "x", "y", "text", angle="angle", source=heights, text_align="center", text_baseline="middle",
             text_font_size="10px", text_color=look.ink if over else look.contour,
-            **_make_plate(look.ground if over else look.panel, 0.7),
+            **_make_plate(look.ground if over else look.land, 0.7),
         )
     )  # fmt: skip
 
@@ -627,23 +638,36 @@ def _colours(palette: tuple[str, ...]) -> LinearColorMapper:
     return LinearColorMapper(palette=list(palette), low=0, high=1, nan_color="#00000000", name="colours")
 
 
-def _colour_bar(plot: figure, surface: GlyphRenderer, words: Words, look: ThemeColours, *, length: int = 0) -> None:
-    """Add the colours with their values: beside the frame, or in its lower right corner, `length` long [px]."""
-    within: dict[str, Any] = {
-        "orientation": "horizontal", "location": "bottom_right", "width": length, "height": 10, "margin": 12,
-        "padding": 6, "background_fill_color": look.ground, "background_fill_alpha": 0.85,
+def _colour_bar(
+    plot: figure,
+    surface: GlyphRenderer,
+    words: Words,
+    look: ThemeColours,
+    location: Literal["right", "below", "center"] = "right",
+    *,
+    length: int = 0,
+) -> None:
+    """Add the colours with their values: beside or below the frame, or in its lower right corner, `length` px long."""
+    lying: dict[str, Any] = {
+        "orientation": "horizontal", "width": length, "height": 10, "background_fill_color": look.ground,
         "title_text_font_size": "11px",
     }  # fmt: skip
-    beside: dict[str, Any] = {"width": 16, "background_fill_color": None}
+    styles: dict[str, dict[str, Any]] = {
+        "right": {"width": 16, "background_fill_color": None},
+        "below": {**lying, "margin": 0, "padding": 2},
+        "center": {
+            **lying, "location": "bottom_right", "margin": 12, "padding": 6, "background_fill_alpha": 0.85,
+        },
+    }  # fmt: skip
     bar = ColorBar(
         color_mapper=surface.glyph.color_mapper,
         title=words.label,
         title_text_color=look.ink,
         title_text_font_style="normal",
         major_label_text_color=look.ink,
-        **(within if length else beside),
+        **styles[location],
     )
-    plot.add_layout(bar, "center" if length else "right")
+    plot.add_layout(bar, location)
 
 
 def _item(plot: figure) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def test_a_map_its_files_and_an_alert_are_ten_actions_away(
 
         visitor.click(page.get_by_role("navigation", name="Pages").get_by_role("link", name="Standing"))
         visitor.choose("The value", "is above")
-        visitor.fill("Number [°C]", str(threshold_c))
+        visitor.fill("Threshold [°C]", str(threshold_c))
         visitor.fill("Webhook", hook.url("/hot"))
         visitor.click(page.get_by_role("button", name="Create"))
         expect(page.locator("#standing-list")).to_contain_text("Air temperature")

@@ -112,7 +112,7 @@ def test_a_plain_table_becomes_a_picture(
     expect(ingest).to_be_disabled()
     expect(page.locator("#import-todo")).to_contain_text("3 answers are needed")
     expect(page.locator(".rows-bad")).to_contain_text("1 × bad number; the first: data.csv, line 98")
-    expect(preview(page)).to_contain_text("12 March 2024 00:00 on the clock of the file = 12 March 2024 00:00 UTC")
+    expect(preview(page)).to_contain_text("12 March 2024 00:00 by the clock of the file = 12 March 2024 00:00 UTC")
     unit = page.get_by_label("Unit of air_temperature")
     if by_mouse:
         user.choose(unit, "degF")
@@ -198,7 +198,7 @@ def test_networks_of_strangers_are_imported_as_they_are(
         expect(page.get_by_label("Time zone of the clock")).to_have_value("Europe/Berlin")
         user.choose(page.get_by_label("Unit of Lufttemperatur"), "degF")
     if name == "country":
-        user.click(page.get_by_role("button", name="UTC is right"))
+        user.click(page.get_by_role("button", name="Yes, it is UTC"))
     if network.units:
         user.click(page.get_by_role("button", name=re.compile("as shown")))
     expect(page.locator("#import-todo")).to_have_text("Ready to be ingested.")
@@ -246,7 +246,7 @@ def test_what_cannot_be_read_is_asked_about_and_what_is_wrong_is_shown_where_it_
     unit = page.get_by_label("Unit of air_pressure")
     expect(unit.locator("option")).to_have_text(["(choose)", "hPa", "mmHg"])
     unit.select_option("hPa")
-    for button in page.get_by_role("button", name=re.compile("is right")).all():
+    for button in page.get_by_role("button", name=re.compile("Yes, it is")).all():
         button.click()
     for button in page.get_by_role("button", name=re.compile("as shown")).all():
         if button.is_visible():

@@ -182,7 +182,7 @@ def test_cells_become_finer_while_one_looks_until_something_is_touched(page: Pag
     page.wait_for_selector("body[data-ready=yes]")
     page.wait_for_function("() => document.getElementById('picture')?.figure")
     page.evaluate("() => (picture.figure.isFirst = true)")
-    expect(page.locator("#finer")).to_contain_text("Refined to")
+    expect(page.locator("#finer")).to_contain_text("Sharpened to")
     rows, columns = written(page)["steps"][1]["grid"]["shape"]
     assert page.evaluate("() => picture.figure.isFirst"), "the map and its ground stay, and get finer cells"
     shape = image(page)["shape"]

@@ -93,11 +93,11 @@ def test_an_alert_is_made_by_mouse_while_its_preview_follows(
 ) -> None:
     open_form(opened, address)
     groups = opened.locator("#standing-form legend").all_inner_texts()
-    assert groups == ["What", "When", "Whom"]
+    assert groups == ["What", "When", "Notify"]
     expect(opened.locator("#standing-query")).to_be_hidden()
     opened.get_by_label("Variable", exact=True).locator("visible=true").select_option("air_temperature")
     # A number of the recent values is proposed, with its unit.
-    level = opened.get_by_label("Number [°C]")
+    level = opened.get_by_label("Threshold [°C]")
     expect(level).to_have_value(re.compile(r"^-?\d+(\.\d+)?$"))
     said = opened.locator("#preview-words")
     expect(said).to_contain_text(re.compile(r"^\d+ alerts? on \d+ stations?: "))
@@ -107,18 +107,18 @@ def test_an_alert_is_made_by_mouse_while_its_preview_follows(
     assert names[-1].startswith("level "), "the number is a line"
     assert 2 < len(names) <= 13
     opened.get_by_label("The value", exact=True).select_option(label="is below")
-    opened.get_by_label("Number [°C]").fill("-80")
+    opened.get_by_label("Threshold [°C]").fill("-80")
     expect(said).to_contain_text("No alert would have been raised from 2007-09-")
     assert data(opened, "bands", "times", "preview-picture") == []
-    opened.get_by_label("Number [°C]").fill("80")
+    opened.get_by_label("Threshold [°C]").fill("80")
     expect(said).to_contain_text(re.compile(r"^\d+ alerts on \d+ stations"))
     expect(opened.locator("#standing-preview table tbody tr").first).to_contain_text(
         "air-temperature-below-80-c raised"
     )
-    opened.get_by_label("Number [°C]").fill("0")
-    opened.get_by_label("Over again at").fill("1")
+    opened.get_by_label("Threshold [°C]").fill("0")
+    opened.get_by_label("Clear at").fill("1")
     opened.get_by_label("Title").fill("Frost in the vineyard!")
-    opened.get_by_label("Mail").fill("warden@example.org")
+    opened.get_by_label("Email").fill("warden@example.org")
     opened.get_by_role("button", name="Create").click()
     expect(opened.locator("#standing-problem")).to_contain_text("Frost in the vineyard! is kept up to date")
     expect(row(opened, "Frost in the vineyard!")).to_contain_text("up to date")
@@ -158,7 +158,7 @@ def test_every_place_makes_a_query_that_the_engine_answers(
     expect(said).to_contain_text(re.compile("on the map would|No alert would|Give a number"))
     where.select_option(label="Each station")
     page.get_by_label("The value", exact=True).select_option(label="rises by more than")
-    expect(page.get_by_label(re.compile(r"^Number \["))).to_have_value(re.compile(r"\d"))
+    expect(page.get_by_label(re.compile(r"^Threshold \["))).to_have_value(re.compile(r"\d"))
     page.get_by_label("Within").fill("7h")
     expect(said).to_contain_text("is no multiple of the surface's step of 6h")
 
@@ -204,11 +204,11 @@ def test_what_listens_has_no_steps_and_a_missing_number_is_told(
     (made,) = standing.listing()
     assert (made["class"], made["condition"]) == ("alert", {"kind": "dead"})
     way.select_option(label="is above")
-    page.get_by_label(re.compile(r"^Number")).fill(" ")
+    page.get_by_label(re.compile(r"^Threshold")).fill(" ")
     page.get_by_role("button", name="Create").click()
-    expect(page.locator("#standing-problem")).to_contain_text("A number is missing")
+    expect(page.locator("#standing-problem")).to_contain_text("The threshold is missing")
     page.get_by_label("Webhook").fill("http://hooks.example.org/x")
-    page.get_by_label(re.compile(r"^Number")).fill("5")
+    page.get_by_label(re.compile(r"^Threshold")).fill("5")
     page.get_by_role("button", name="Create").click()
     expect(page.locator("#standing-problem")).to_contain_text("'hooks.example.org', which is not allowed")
     assert len(standing.listing()) == 1
@@ -287,7 +287,7 @@ def test_it_is_edited_and_an_edit_is_left(
     page.locator("#standing-details summary").click()
     page.get_by_label("Weight").fill("30")
     page.locator("#condition-level").fill("-10")
-    page.get_by_label("Over again at").fill("")
+    page.get_by_label("Clear at").fill("")
     page.get_by_label("Title").fill("Hard frost")
     page.get_by_role("button", name="Save changes").click()
     expect(row(page, "Hard frost")).to_contain_text("30")
@@ -381,8 +381,8 @@ def test_a_phone_shows_alerts_first_and_makes_one_in_few_actions(
         act(page.get_by_role("button", name="New standing query").tap())
         act(page.get_by_label("Variable", exact=True).locator("visible=true").select_option("relative_humidity"))
         act(page.get_by_label("The value", exact=True).select_option(label="is above"))
-        expect(page.get_by_label("Number [%]")).to_have_value(re.compile(r"\d"))
-        act(page.get_by_label("Number [%]").fill("95"))
+        expect(page.get_by_label("Threshold [%]")).to_have_value(re.compile(r"\d"))
+        act(page.get_by_label("Threshold [%]").fill("95"))
         act(page.get_by_label("Title").fill("Wet"))
         act(page.get_by_role("button", name="Create").tap())
         expect(page.locator("#standing-problem")).to_contain_text("Wet is kept up to date")

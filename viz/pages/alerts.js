@@ -77,8 +77,9 @@ export class Alerts {
         h("details", { class: "as-table" }, h("summary", {}, T.alerts.list), field(T.alerts.of, this.only), this.list)));
   }
 
-  /** Take in the standing queries, and the alerts that have come. */
-  async update(entries, alerts) {
+  /** Take in the standing queries, the alerts that have come, and when the newest readings are of. */
+  async update(entries, alerts, newest) {
+    this.newest = Object.values(newest).map((time) => Date.parse(time));
     for (const alert of alerts) this.alerts.set(alert.number, alert);
     for (const number of [...this.alerts.keys()].slice(0, -MOST_KEPT)) this.alerts.delete(number);
     this.titles = Object.fromEntries(entries.map((entry) => [entry.name, titleOf(entry)]));
@@ -105,7 +106,7 @@ export class Alerts {
   placeOf(place) {
     this.names ??= new Map(this.frame.known.stations.features.map((feature) => [feature.id, feature.properties.name ?? ""]));
     const name = this.names.get(place);
-    return visible(name && name !== place ? `${place} ${name}` : place);
+    return visible(name && name !== place ? `${name} (${place})` : place);
   }
 
   /** All that are open, each with its standing query. */
@@ -160,7 +161,7 @@ export class Alerts {
   now() {
     const known = [...this.alerts.values()].flatMap((alert) => [alert.since, alert.until, alert.readings?.[0]?.time]).filter(Boolean).map((time) => Date.parse(time));
     const judged = this.entries.map((entry) => entry.judged).filter(Boolean).map((time) => Date.parse(time));
-    return Math.max(...judged, ...known, ...this.standing().map((episode) => Date.parse(episode.since)), 0);
+    return Math.max(...this.newest, ...judged, ...known, ...this.standing().map((episode) => Date.parse(episode.since)), 0);
   }
 
   /** Offer a line for a comment below an alert. */

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { About } from "./about.js";
 import { besideOf } from "./beside.js";
 import { h, number } from "./dom.js";
-import { Finer } from "./finer.js";
+import { Finer, isQuick } from "./finer.js";
 import { Looks, VIEWS } from "./looks.js";
 import { hasDays } from "./pictures.js";
 import { pose } from "./question.js";
@@ -13,18 +13,20 @@ import { T } from "./text.js";
 
 /** Time cells from which a series is shown day by hour at first. */
 const MANY = 72;
+/** How long a map that was moved rests before what it shows is mapped [ms]. */
+const REST_MS = 700;
 
 export class Answer {
   /** `onArea` takes a region that is to be mapped, `isChosen` tells whether a query's grid is one that the page chose. */
   constructor(frame, { onState, onRunning, onArea, isChosen }) {
     this.frame = frame;
-    Object.assign(this, { onState, onRunning, isChosen });
+    Object.assign(this, { onState, onRunning, onArea, isChosen });
     /** Each question that is asked begins a new list, by which what is late is told apart. */
     this.questions = [];
     /** How many times as many cells along a side are shown as were asked for. */
     this.refined = 1;
     this.looks = new Looks(frame.known, { change: () => this.stage.refresh(), beside: () => this.onBeside(), estimated: () => this.onEstimated(), note: () => onState(), busy: () => Boolean(this.stage.busy) });
-    this.stage = new Stage(frame, this.looks, () => this.questions, { area: onArea, drawn: (...shown) => this.about.sayRange(...shown), note: () => onState() });
+    this.stage = new Stage(frame, this.looks, () => this.questions, { area: onArea, moved: (isOffered) => this.onMoved(isOffered), drawn: (...shown) => this.about.sayRange(...shown), note: () => onState() });
     this.finer = new Finer({ replace: (question) => this.replace(question), say: (words) => (this.finerWords.textContent = words) });
     this.about = new About(frame, Object.values(this.stage.panes).map((pane) => pane.about), [this.looks.place, this.stage.brush.element], () => this.looks.picking());
     this.status = h("p", { id: "status", role: "status", "aria-live": "polite" }, T.answer.idle);
@@ -190,11 +192,22 @@ export class Answer {
 
   // Refining
 
-  /** Have finer cells computed while the picture is looked at, where the page chose them and nothing is beside it. */
-  refine(question) {
+  /** Whether the page may choose other cells of a question: it chose these, and a single map of them is looked at. */
+  mayChoose(question) {
     const { looks, stage, document } = this;
-    const isAlone = stage.together.clientWidth > 0 && question === this.main && this.questions.length === 1 && !looks.beside.value;
-    if (isAlone && looks.finer.checked && stage.shared().view === "map" && this.isChosen(document)) this.finer.begin(question, this.order);
+    const isAlone = stage.together.clientWidth > 0 && question && question === this.main && this.questions.length === 1 && !looks.beside.value;
+    return isAlone && looks.finer.checked && stage.shared().view === "map" && this.isChosen(document);
+  }
+
+  /** Have finer cells computed while the picture is looked at. */
+  refine(question) {
+    if (this.mayChoose(question)) this.finer.begin(question, this.order);
+  }
+
+  /** Map what the map shows once it rests, where that is quick. */
+  onMoved(isOffered) {
+    clearTimeout(this.resting);
+    if (isOffered && this.mayChoose(this.main) && isQuick(this.main)) this.resting = setTimeout(() => this.onArea(this.stage.area()), REST_MS);
   }
 
   /** Show a finer question in place of the one that is shown. */
@@ -220,10 +233,12 @@ export class Answer {
   /** Nobody looks any more: neither the next picture of a film nor a finer one is asked for. */
   hide() {
     this.looks.endFilm();
+    clearTimeout(this.resting);
     this.finer.stop();
   }
 
   leave() {
+    clearTimeout(this.resting);
     this.finer.stop();
     this.stop().catch(() => {});
   }

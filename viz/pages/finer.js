@@ -30,6 +30,8 @@ export function finerDocument(document) {
   return copy;
 }
 
+/** Whether a question that is done took so little that another one of as many cells may be asked by itself. */
+export const isQuick = ({ ended, progress }) => ended && progress.seconds <= LONGEST_S;
 /** Whether finer cells than those of a question that is done cost little, by what these took. */
 const isCheap = ({ progress: { total, seconds } }) => total * TIMES <= MOST_CELLS && seconds * TIMES <= LONGEST_S;
 

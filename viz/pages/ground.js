@@ -13,8 +13,8 @@ const AROUND = 0.1;
 const NARROWER = 0.5;
 /** Every fifth contour is thicker, and has its elevation written on it. */
 const EVERY = 5;
-const WIDTHS = [0.7, 1.4];
-const HALO_PX = 2;
+const WIDTHS = [0.6, 1.2];
+const HALO_PX = 1.5;
 /** Shortest contour with an elevation, and least distance between two of these [px]. */
 const [LABELLED_PX, APART_PX] = [110, 90];
 const METRES_PER_DEGREE = 111_195;
@@ -134,7 +134,7 @@ function heights(contours, figure) {
     const angle = Math.atan2((y[after] - y[before]) * py, (x[after] - x[before]) * px);
     found.x.push(x[middle]);
     found.y.push(y[middle]);
-    found.text.push(`${level}`);
+    found.text.push(`${level} m`);
     // Never upside down.
     found.angle.push(Math.abs(angle) > Math.PI / 2 ? angle - Math.sign(angle) * Math.PI : angle);
   }

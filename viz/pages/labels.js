@@ -4,6 +4,8 @@
 const LINE_PX = 16;
 const LETTER_PX = 7.2;
 const GAP_PX = 3;
+/** Least distance of a label from other stations and from other labels, so that it is clear whose it is [px]. */
+const APART_PX = 8;
 /** Labels at most, and stations from which discs may be covered by the labels of others. */
 const MOST = 250;
 const MANY = 300;
@@ -27,14 +29,15 @@ export function placeLabels(discs, plot, obstacles) {
     left: ((disc.lon - across.start) / (across.end - across.start)) * wide,
     top: ((upwards.end - disc.lat) / (upwards.end - upwards.start)) * high,
   })).filter(({ left, top }) => left > 0 && left < wide && top > 0 && top < high);
-  const taken = [...obstacles, ...(points.length <= MANY ? points.map(boxOf) : [])];
+  const taken = [...obstacles];
+  const others = points.length <= MANY ? points.map((point) => ({ point, box: wider(boxOf(point)) })) : [];
   const columns = { x: [], y: [], text: [], right: [], down: [], align: [], baseline: [] };
   for (const point of byInterest(points)) {
     if (columns.x.length >= MOST) break;
     const label = [`${point.name || point.station}  ${point.text}`, point.text].flatMap((text) => SIDES.map((side) => ({ text, ...side, box: labelBox(point, text, side) })))
-      .find(({ box }) => box.left >= 0 && box.right <= wide && box.top >= 0 && box.bottom <= high && !taken.some((other) => overlap(box, other)));
+      .find(({ box }) => box.left >= 0 && box.right <= wide && box.top >= 0 && box.bottom <= high && !taken.some((other) => overlap(box, other)) && !others.some((other) => other.point !== point && overlap(box, other.box)));
     if (!label) continue;
-    taken.push(label.box);
+    taken.push(wider(label.box));
     const away = point.size / 2 + GAP_PX;
     columns.x.push(point.lon);
     columns.y.push(point.lat);
@@ -54,6 +57,8 @@ function byInterest(points) {
 }
 
 const boxOf = ({ left, top, size }) => ({ left: left - size / 2, right: left + size / 2, top: top - size / 2, bottom: top + size / 2 });
+
+const wider = ({ left, right, top, bottom }) => ({ left: left - APART_PX, right: right + APART_PX, top, bottom });
 
 function labelBox({ left, top, size }, text, { right, down }) {
   const away = size / 2 + GAP_PX;

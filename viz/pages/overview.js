@@ -249,7 +249,9 @@ class Overview {
       rim: column((reading) => (markOf(reading) === "reporting" ? Math.min(1.5, size / 9) : 3)),
     };
     this.map.dataset.drawn = this.name;
-    this.discs = known.map((reading) => ({ ...reading, size }));
+    const newest = Math.max(...known.map(({ time }) => time));
+    // Next to values of now an old one says how old it is.
+    this.discs = known.map((reading) => ({ ...reading, size, text: isOld(reading) ? `${reading.text} · ${duration((newest - reading.time) / 1000)} old` : reading.text }));
     this.label();
     // After the values, which it must not delay.
     if (!this.hasGround) {
@@ -364,9 +366,11 @@ class Overview {
   }
 }
 
+const isOld = ({ state }) => ["late", "dead"].includes(state);
+
 /** How a station is drawn: as its state, or as one of which nothing is known where its value says nothing of now. */
 function markOf({ state, why }) {
-  if (["late", "dead"].includes(state)) return state;
+  if (isOld({ state })) return state;
   return why ? "unknown" : "reporting";
 }
 

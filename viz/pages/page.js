@@ -184,6 +184,9 @@ async function show() {
     if (other === name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  // On a phone the links are wider than the window.
+  const [links, link] = [part("pages"), part(`link-${name}`)];
+  links.scrollLeft = link.offsetLeft - links.offsetLeft - (links.clientWidth - link.offsetWidth) / 2;
   document.title = T.frame.title(T.pages[name]);
   part("units").textContent = unitTexts[name] ?? T.frame.noUnits;
   if (before && before !== name) {

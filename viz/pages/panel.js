@@ -38,11 +38,13 @@ export class PanelView {
     this.units = h("span", { class: "panel-units" });
     this.age = h("span", { class: "panel-age" });
     this.open = h("a", { class: "panel-open", href: "#" }, "↗");
+    /** What it shows, below a title that somebody gave it. */
+    this.what = h("p", { class: "panel-what" });
     this.state = h("p", { class: "panel-state", role: "status", hidden: true });
     this.body = h("div", { class: "panel-body" });
     this.tools = h("div", { class: "panel-tools" });
     this.element = h("article", { class: "panel", data: { id: panel.id ?? "", kind: panel.kind, columns: String(panel.columns ?? 1) } },
-      h("header", { class: "panel-head" }, this.heading, this.units, this.age, this.open), this.tools, this.state, this.body);
+      h("header", { class: "panel-head" }, this.heading, this.units, this.age, this.open), this.what, this.tools, this.state, this.body);
     this.element.view = this;
     if (panel.kind === "number") this.buildNumber();
     else this.buildPane();
@@ -171,6 +173,11 @@ export class PanelView {
     this.element.classList.toggle("stale", isBad);
   }
 
+  /** Say what it shows where its title does not. */
+  tellWhat(words) {
+    this.what.textContent = this.panel.title && words !== this.panel.title ? visible(words) : "";
+  }
+
   /** How old its data are, by the clock of now. */
   tellAge() {
     if (!Number.isFinite(this.dataAt)) {
@@ -202,6 +209,7 @@ export class PanelView {
     const shown = await this.pane.put(typeof found === "string" ? { answer: found, words: found } : found);
     if (!shown) return;
     this.name = this.panel.title || shown.title;
+    this.tellWhat(shown.heading ?? shown.title);
     this.units.textContent = shown.units ? `[${unitText(shown.units)}]` : "";
     if (this.pane.figure !== before || this.size !== this.sizeNow()) this.fit();
   }
@@ -247,7 +255,7 @@ export class PanelView {
     const [row, column] = surface.dims ?? [];
     const picked = pick ? pick.split(",").map(Number) : null;
     const cell = picked ?? (surface.dims && [surface[row], surface[column]].map((centres) => Math.floor(centres.length / 2)));
-    const shared = { view, level: Number(level), estimated, fit: {}, cell, picked, stations: this.frame.known.stations };
+    const shared = { view, level: Number(level), estimated, fit: {}, cell, picked, stations: this.frame.known.stations, functions: this.frame.known.functions };
     const newest = surface.times.length - 1;
     let at = panel.last ? newest : Math.min(Number(time), newest);
     let found = await content(question, "value", { ...shared, time: at });
@@ -270,6 +278,7 @@ export class PanelView {
     const { value, at } = reduced(values, panel.reduce);
     const how = T.panels.reductions[panel.reduce];
     this.name = panel.title || T.panels.number(how, title);
+    this.tellWhat(title);
     if (!Number.isFinite(value)) {
       this.value.textContent = T.missing;
       this.words.textContent = T.panels.noValues(lengthWords(panel.last));

@@ -12,7 +12,7 @@ const DAY_MS = 24 * HOUR_MS;
 // the pale ones are darker where the ground is light.
 const LINE_COLOURS = {
   light: ["#0072B2", "#B57D00", "#009E73", "#D55E00", "#1795CF", "#C56A9C", "#8F8600"],
-  dark: ["#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#A59A00"],
+  dark: ["#56B4E9", "#E69F00", "#2DBE93", "#F0743E", "#8FA8FF", "#CC79A7", "#C9BC2E"],
 };
 
 /** The colours of lines on the ground of the theme. */
@@ -159,7 +159,7 @@ export function stationColumns(stations, health = {}) {
     state: column((feature) => (health[feature.id] ? T.stations.states[health[feature.id].state] : "")),
     colour: column((feature) => look(feature)[0]),
     marker: column((feature) => look(feature)[1]),
-    size: column((feature) => (isSmall(feature) ? 5 : 9)),
+    size: column((feature) => (isSmall(feature) ? 5 : look(feature) === STATES.reporting ? 9 : 14)),
     rim: column((feature) => (isSmall(feature) ? 0.5 : 1.5)),
   };
 }

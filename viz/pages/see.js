@@ -79,7 +79,7 @@ function placeWords(document, stations) {
 const lastAggregate = (document) => [...(document.steps ?? [])].reverse().find((step) => step.op === "aggregate");
 
 /** Change the statistic of a query, or its cells in time; readings as measured get an aggregate before they are mapped. */
-function setAggregate(document, change) {
+export function setAggregate(document, change) {
   let step = lastAggregate(document);
   if (!step) {
     document.steps ??= [];

@@ -21,13 +21,16 @@ const PAUSE_MS = 95;
 const SETTLED_MS = 200;
 /** Share of the shown stretch by which a map must be moved before it is offered as a region. */
 const MOVED = 0.02;
+/** A map that moves so long after a finger, a wheel or a mouse is moved by it, and not by a window of another size [ms]. */
+const GESTURE_MS = 1500;
 /** A question that stood so long unchanged may be asked next. */
 const EXPECT_MS = 300;
 
 export class Stage {
   /**
    * `questions` returns those that are shown, in a new list for each answer. `on` holds area (takes a region that is to
-   * be mapped), drawn (takes the first picture, or null), and note (the address).
+   * be mapped), moved (told whether such a region is offered after a gesture), drawn (takes the first picture, or null),
+   * and note (the address).
    */
   constructor(frame, looks, questions, on) {
     Object.assign(this, { frame, looks, on });
@@ -48,6 +51,7 @@ export class Stage {
     this.bar = h("progress", { id: "bar", max: 1, value: 0, "aria-label": T.answer.share });
     cell.element.append(button("✕", () => looks.unpick(), { class: "icon close-cell", "aria-label": T.looking.closeCell, title: T.looking.closeCell }));
     this.together = h("div", { class: "panes" }, Object.values(this.panes).map((pane) => pane.element));
+    for (const name of ["pointerdown", "pointermove", "wheel"]) this.together.addEventListener(name, (event) => (event.buttons || name === "wheel") && (this.gestured = performance.now()), { capture: true, passive: true });
     this.swipe = new Swipe(this.together);
     this.areaPart = h("div", { id: "area-part", hidden: true }, button(T.see.mapArea, () => this.on.area(this.area()), { id: "map-area" }));
     this.element = h("section", { id: "picture-part", class: "stage", "aria-label": T.answer.title, tabindex: -1 }, this.bar, this.together, this.areaPart);
@@ -170,7 +174,7 @@ export class Stage {
   /** How all pictures of the answer are looked at. */
   shared() {
     const { looks, questions: [main] } = this;
-    return { view: looks.view || VIEWS[main.surface.kind][0], time: looks.time, level: looks.level, estimated: looks.estimated.value, palette: looks.palette.value, span: looks.span.value, hatch: Number(looks.hatch.value), fit: looks.fit.state(), cell: looks.picked, picked: looks.clicked ? looks.picked : null, stations: this.frame.known.stations, onPick: (row, column) => looks.pick(row, column) };
+    return { view: looks.view || VIEWS[main.surface.kind][0], time: looks.time, level: looks.level, estimated: looks.estimated.value, palette: looks.palette.value, span: looks.span.value, hatch: Number(looks.hatch.value), fit: looks.fit.state(), cell: looks.picked, picked: looks.clicked ? looks.picked : null, stations: this.frame.known.stations, functions: this.frame.known.functions, onPick: (row, column) => looks.pick(row, column) };
   }
 
   async draw() {
@@ -217,7 +221,7 @@ export class Stage {
 
   /** Whether the series of a cell stands beside the map. */
   showsCell(shared) {
-    return this.looks.clicked && shared.view === "map" && this.questions[0].surface.times.length > 1;
+    return this.looks.clicked && shared.view === "map";
   }
 
   /** Lines over time of the cell that was chosen on the map, beside it. */
@@ -227,6 +231,7 @@ export class Stage {
       cell.clear();
       return;
     }
+    if (!cell.shown) cell.clear(T.views.seriesComes, T.views.seriesComes);
     const lines = await contentOf(questions[0], "value", { ...shared, view: "lines" });
     if (questions === this.questions) await cell.put(lines);
   }
@@ -265,6 +270,7 @@ export class Stage {
       const moved = Math.max(...Object.keys(now).map((side) => Math.abs(now[side] - before[side]))) / (before.north - before.south);
       const [main] = this.questions;
       this.areaPart.hidden = moved < MOVED || map !== this.panes.first.map || !main || !gridStep(main.document);
+      if (performance.now() - (this.gestured ?? -Infinity) < GESTURE_MS) this.on.moved(!this.areaPart.hidden);
     });
   }
 

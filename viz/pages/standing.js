@@ -80,13 +80,13 @@ class Standing {
     }
     // At first the newest; afterwards those that have come since.
     const which = this.newest === null ? `newest=true&limit=${MOST_READ}` : `after=${this.newest}&limit=${MOST_READ}`;
-    const [alerts, statistics] = await Promise.all([api.look(`standing/alerts?${which}`), api.look("standing/statistics")]);
+    const [alerts, statistics, { newest }] = await Promise.all([api.look(`standing/alerts?${which}`), api.look("standing/statistics"), api.lookForNews()]);
     this.newest = alerts.length ? alerts[alerts.length - 1].number : (this.newest ?? 0);
     const open = entries.reduce((sum, entry) => sum + entry.standing.filter((episode) => !episode.acknowledged).length, 0);
     this.summary.textContent = T.standing.summary(number(entries.length), number(open), number(statistics.queue), duration(statistics.oldest_s), statistics.trouble);
     this.drawList(entries, statistics);
     this.drawFreshness(statistics);
-    await this.alerts.update(entries, alerts);
+    await this.alerts.update(entries, alerts, newest);
     // Who has none yet, and may make one, is shown how.
     if (!entries.length && !this.begun && this.frame.may("write") && this.formPart.hidden) this.openForm(null, { focus: false });
     this.begun = true;

@@ -28,10 +28,10 @@ function words(told, known) {
   return T.preview.told(number(told.raised), start, stop, kind);
 }
 
-/** A place as the list of alerts calls it: a station has its name behind it. */
+/** A place in words: the name of a station, with its id behind it. */
 function placeOf(place, known) {
   const name = known.get(place);
-  return name && name !== place ? `${place} ${name}` : place;
+  return name && name !== place ? `${name} (${place})` : place;
 }
 
 export class StandingPreview {

@@ -14,6 +14,8 @@ import { longName, variableChoices } from "./variables.js";
 const AGAIN_MS = 15_000;
 const COUNTED_MS = 60_000;
 const DAY_MS = 86_400_000;
+/** Without a reading for so long the network's states are said to be of the past [ms]. */
+const OLD_MS = 2 * DAY_MS;
 const PERIODS = [1, 2, 7, 28, 0];
 const SIGNS = { reporting: "●", late: "▲", dead: "◆", unknown: "■" };
 const BAD_FIRST = ["dead", "late", "unknown", "reporting"];
@@ -56,7 +58,9 @@ class Stations {
     this.sayUnits();
     await this.poll.start();
     this.frame.attempt(() => this.count());
-    if (station && (station !== this.station || this.state() !== before)) await this.choose(station);
+    // The first one of the list is in trouble, if any is.
+    const wanted = station ?? this.first;
+    if (wanted && (wanted !== this.station || this.state() !== before)) await this.choose(wanted);
   }
 
   /** What is chosen beside the station. */
@@ -96,11 +100,14 @@ class Stations {
     this.newest = told.reduce((newest, one) => Math.max(newest, one.heard ? Date.parse(one.heard) : 0), 0);
     const count = (state) => told.filter((one) => one.state === state).length;
     this.summary.textContent = T.stations.summary(BAD_FIRST.map((state) => [number(count(state)), T.stations.states[state]]), instant(new Date(this.newest).toISOString()));
+    const age = Date.now() - this.newest;
+    if (this.newest && age > OLD_MS) this.summary.append(` ${T.stations.asOf(duration(age / 1000))}`);
     if (!told.length) {
       this.list.replaceChildren(empty(T.stations.none, T.stations.noneAdvice));
       return;
     }
     const ordered = [...told].sort((one, other) => BAD_FIRST.indexOf(one.state) - BAD_FIRST.indexOf(other.state) || one.station.localeCompare(other.station, "en", { numeric: true }));
+    this.first = ordered[0].station;
     const held = document.activeElement?.dataset?.station;
     this.table.draw(ordered);
     if (this.list.firstChild !== this.table.element) this.list.replaceChildren(this.table.element);

@@ -30,7 +30,7 @@ export const EXPLORE = {
     every: "Every",
     spans: { all: "Whole time", "10min": "10 minutes", "1h": "Hour", "6h": "6 hours", "1day": "Day", hour_of_day: "Hour of the day", month: "Month" },
     controls: "Change what you see",
-    close: "Show the picture",
+    close: "✕ Back to the picture",
     how: "How it is computed",
     about: "About this picture",
     toAbout: "Notes, files, table ↓",
@@ -66,7 +66,7 @@ export const EXPLORE = {
     hatched: (percent, limit, unit) => ` Hatched: ${percent} % of the cells, with a standard error above ${limit} ${unitText(unit)}.`,
     noHatchYet: " Cells are hatched once all are computed.",
     rangeOne: "the values of this picture alone",
-    finer: "Refine the cells while I look",
+    finer: "Refine the cells, and follow the map, while I look",
     compare: "Compared",
     compares: { beside: "Beside each other", swipe: "By a swipe" },
     swipe: "Divider",
@@ -81,7 +81,7 @@ export const EXPLORE = {
   },
 
   finer: {
-    asking: (across, up) => `Computing finer cells, ${across} × ${up} …`,
-    done: (across, up) => `Refined to ${across} × ${up} cells while you looked.`,
+    asking: (across, up) => `Sharpening to ${across} × ${up} cells …`,
+    done: (across, up) => `Sharpened to ${across} × ${up} cells.`,
   },
 };

@@ -1,6 +1,7 @@
 // What a question has to show in a view, fetched from the API.
 
 import * as api from "./api.js";
+import { cellSeries } from "./cell_series.js";
 import { instant, number } from "./dom.js";
 import { spread } from "./figures.js";
 import { linesOf, mapWords, meanOf } from "./pane.js";
@@ -69,12 +70,12 @@ async function hatchOf(question, { time, level, range, share }) {
 }
 
 async function cellContent(question, common, deviation) {
-  const { view, title, units, cell: picked, level } = common;
+  const { view, title, units, cell: picked, level, functions } = common;
   if (question.state !== "done") return T.views.whenDone;
   question.cells ??= new Map();
   const key = [...picked, level].join();
   if (!question.cells.has(key)) {
-    const found = await api.cell(question.id, ...picked, level);
+    const found = await cellSeries(question, picked, level, functions);
     question.cells.set(key, { ...found, deviation: found.variance && root(found.variance), drawn: new Map() });
   }
   const cell = question.cells.get(key);
@@ -83,14 +84,15 @@ async function cellContent(question, common, deviation) {
   const values = deviation ? spreadOf : cell.values;
   if (!values.some(Number.isFinite)) return T.views.noValues;
   const place = Object.entries(cell.place).reverse().map(([name, value]) => `${name} ${number(value, 5)}`).join(", ");
-  if (view === "heat") return daysOf(common, cell.times, values, T.views.place(place));
+  const heading = deviation ? common.heading : cell.title;
+  if (view === "heat") return daysOf({ ...common, heading }, cell.times, values, T.views.place(place));
   const name = T.views.cell(place);
   if (!cell.drawn.has(deviation)) {
     cell.drawn.set(deviation, [{ name, times: millis(cell.times), values: Array.from(values), deviation: deviation ? null : spreadOf && Array.from(spreadOf) }]);
   }
   const lines = cell.drawn.get(deviation);
   const words = T.views.line(title, units, name, number(values.length), instant(cell.times[0])) + (spreadOf && !deviation ? T.views.band : "");
-  return { ...common, heading: T.views.heading(common.heading, name), lines, points: [], words };
+  return { ...common, heading: T.views.heading(heading, name), lines, points: [], words };
 }
 
 function seriesContent(question, common, deviation) {
