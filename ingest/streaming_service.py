@@ -1,6 +1,5 @@
 """Stream of an archive: a receiver fills the spool, and Spark follows it with micro-batches."""
 
-import math
 import os
 import signal
 import subprocess
@@ -459,6 +458,8 @@ class _StreamRun:
                     return
             except (SparkLost, QueryFailed) as lost:
                 self._note_loss(lost)
+                # A stream that begins again has all of its spool to read.
+                batch_bytes = None
                 continue
             self._stop_receiving()
             try:
@@ -471,8 +472,9 @@ class _StreamRun:
 
     def drain(self, now_ns: Callable[[], int]) -> None:
         """Process empty batches until all that is due was emitted: with a limit of memory each emits a part."""
-        held = math.inf
-        while self.progress.ledger.held < held and self.progress.ledger.held and not self.stopping.is_set():
+        held = -1
+        # A stream that began again meanwhile may hold more than before.
+        while self.progress.ledger.held not in (0, held) and not self.stopping.is_set():
             held = self.progress.ledger.held
             with Spool.open(self.folder / SPOOL) as spool:
                 for _ in range(DRAIN_BATCHES):

@@ -244,15 +244,15 @@ def package_bytes(dataset: xr.Dataset, *, time: int = 0, level: int = 0) -> byte
     """
     from hypergrid.plots import picture_bytes  # noqa: PLC0415 - matplotlib takes a second to load
 
-    question = json.loads(dataset.attrs["hypergrid_query"])
-    return _zip(
-        {
-            "README.txt": _describe_package(dataset).encode(),
-            "values.nc": _netcdf_bytes(dataset),
-            "picture.png": picture_bytes(dataset, time=time, level=level),
-            "query.json": f"{json.dumps(question, indent=2)}\n".encode(),
-        }
-    )
+    files = {
+        "README.txt": _describe_package(dataset).encode(),
+        "values.nc": _netcdf_bytes(dataset),
+        "picture.png": picture_bytes(dataset, time=time, level=level),
+    }
+    if "hypergrid_query" in dataset.attrs:
+        question = json.loads(dataset.attrs["hypergrid_query"])
+        files["query.json"] = f"{json.dumps(question, indent=2)}\n".encode()
+    return _zip(files)
 
 
 def _describe_package(dataset: xr.Dataset) -> str:

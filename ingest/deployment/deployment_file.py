@@ -297,7 +297,7 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
         variables=variables,
         quality=read_quality(top.table("quality"), {**KNOWN_VARIABLES, **own}.get),
         path=path,
-        stream=_stream_settings(top.table("stream")),
+        stream=_stream_settings(top.table("stream"), len(feeds)),
         broker=read_broker(top.table("mqtt"), folder=path.parent if path else None) if top.has("mqtt") else None,
         publication=_publication(top.table("publication")) if top.has("publication") else None,
         store=_store(top.table("archive")),
@@ -319,21 +319,23 @@ def _other_stations(
     return tuple(station for station in listed if station.id not in own)
 
 
-def _stream_settings(table: TomlTable) -> StreamSettings:
-    return table.finish(
-        StreamSettings(
-            cast("Grouping", table.text("join", default="network", among=get_args(Grouping))),
-            table.number("idle_s", minimum=0.001, maximum=1e8) if table.has("idle_s") else None,
-            cast("SliceOrder", table.text("order", default="whole", among=get_args(SliceOrder))),
-            table.run_check("memory", lambda: parse_size(table.text("memory"))) if table.has("memory") else None,
-        )
+def _stream_settings(table: TomlTable, feeds: int) -> StreamSettings:
+    settings = StreamSettings(
+        cast("Grouping", table.text("join", default="network", among=get_args(Grouping))),
+        table.number("idle_s", minimum=0.001, maximum=1e8) if table.has("idle_s") else None,
+        cast("SliceOrder", table.text("order", default="whole", among=get_args(SliceOrder))),
+        table.run_check("memory", lambda: parse_size(table.text("memory"))) if table.has("memory") else None,
     )
+    part = settings.memory_of(feeds if settings.join == "feed" else 1)
+    if part is not None and part < LEAST_MEMORY:
+        table.refuse("memory", f"needs 1MiB for each of the {feeds} feeds; got {settings.memory} bytes for all")
+    return table.finish(settings)
 
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?) ?(kB|MB|GB|KiB|MiB|GiB)")
 _UNIT_BYTES: Final = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 LEAST_MEMORY: Final = 1 << 20
-"""Least limit of a stream's memory [bytes]."""
+"""Least limit of the memory of a group of stations [bytes]."""
 
 
 def parse_size(text: str) -> int:

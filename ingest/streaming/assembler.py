@@ -75,7 +75,8 @@ class JoinStatus:
         """Summarise what an assembler holds, and the statistics of its join."""
         join, spilled = assembler._join, assembler._spilled
         statistics = join.statistics()
-        rows_bytes = assembler._held.nbytes + (0 if spilled is None else spilled.memory_bytes)
+        rows_bytes = assembler._held.nbytes + assembler._numbers.nbytes + assembler._due.nbytes
+        rows_bytes += 0 if spilled is None else spilled.memory_bytes
         has_arrived = np.array([stream.arrived > 0 for stream in statistics.streams])
         awake = np.array([stream.activity == "awake" for stream in statistics.streams])
         needed = sum(stream.bound for stream in statistics.streams if stream.arrived)
@@ -133,7 +134,7 @@ _Emitted = list[tuple[NDArray[np.int64], NDArray[np.int64], bool]]
 
 @dataclass(frozen=True, eq=False)
 class EmittedRows:
-    """Emitted rows in order of arrival, e of them."""
+    """Emitted rows, e of them, in the order in which they are stored: those that became due in a batch as they arrived."""
 
     rows: RowBatch
     closed_ns: NDArray[np.int64]
@@ -221,7 +222,10 @@ class _ElapsedClock:
 
 @dataclass(frozen=True, eq=False)
 class _DueRows:
-    """Rows whose slices closed and that no batch has emitted yet, d of them, in the order in which they became due."""
+    """Rows whose slices closed and that no batch has emitted yet, d of them.
+
+    Those of a batch are ordered by arrival, and stand behind those of earlier batches.
+    """
 
     number: NDArray[np.int64]
     closed_ns: NDArray[np.int64]
@@ -229,11 +233,16 @@ class _DueRows:
 
     @classmethod
     def of(cls, parts: _Emitted) -> "_DueRows":
-        """Collect parts, in their order."""
+        """Collect what became due in a batch."""
         number = np.concatenate([np.empty(0, np.int64), *(part[0] for part in parts)])
         closed_ns = np.concatenate([np.empty(0, np.int64), *(part[1] for part in parts)])
         sizes = np.array([len(part[0]) for part in parts], np.int64)
-        return cls(number, closed_ns, np.repeat(np.array([part[2] for part in parts], np.bool_), sizes))
+        late = np.repeat(np.array([part[2] for part in parts], np.bool_), sizes)
+        return cls(number, closed_ns, late).take(np.argsort(number, kind="stable"))
+
+    @property
+    def nbytes(self) -> int:
+        return self.number.nbytes + self.closed_ns.nbytes + self.late.nbytes
 
     def append(self, later: "_DueRows") -> "_DueRows":
         """Return these rows, and later ones behind them."""
@@ -244,9 +253,9 @@ class _DueRows:
         return _DueRows(self.number[rows], self.closed_ns[rows], self.late[rows])
 
     def split(self, size: int) -> "tuple[_DueRows, _DueRows]":
-        """Return the first `size` rows, ordered by number, and the others as they are."""
-        size = min(size, len(self.number))
-        return self.take(np.argsort(self.number[:size], kind="stable")), self.take(np.arange(size, len(self.number)))
+        """Return the first `size` rows, and the others."""
+        rows = np.arange(len(self.number))
+        return self.take(rows[:size]), self.take(rows[size:])
 
 
 class Assembler:
@@ -352,18 +361,8 @@ class Assembler:
         self._close_early(int(max([*new_rows.came_ns[-1:], *clock.clock_ns[-1:]], default=self._looked_ns)), letting)
         due = self._due.append(_DueRows.of(letting))
         pool, pool_numbers = concatenate_batches([held, new_rows]), np.concatenate([self._numbers, numbers])
-        emitted, self._due = due.split(len(due.number) if self.memory is None else self._batch_rows(pool))
-        # Those on disk arrived before all in memory.
-        on_disk = int(np.searchsorted(emitted.number, pool_numbers[0])) if len(pool) else len(emitted.number)
-        at = np.searchsorted(pool_numbers, emitted.number[on_disk:])
-        kept = np.ones(len(pool), np.bool_)
-        kept[at] = False
-        rows = pool.take(at)
-        if on_disk:
-            if self._spilled is None:
-                raise StateUnusable("rows that wait are on disk, and the stream was not told where")
-            waited = self._spilled.take(emitted.number[:on_disk], pool, version=self.version)
-            rows = concatenate_batches([waited, rows])
+        emitted, self._due = due.split(self._batch_rows(pool, len(new_rows)) or len(due.number))
+        rows, kept = self._find_rows(emitted.number, pool, pool_numbers)
         self._held, self._numbers = pool.take(kept), pool_numbers[kept]
         self._spill()
         self.counts.released += rows.readings
@@ -380,18 +379,38 @@ class Assembler:
         # Held rows stay; only repeats in the new batch are dropped.
         return again[len(again) - len(new_rows) :]
 
-    def _batch_rows(self, pool: RowBatch) -> int:
-        """Return how many rows a batch may emit under the limit of memory; at least one."""
-        assert self.memory is not None
+    def _find_rows(
+        self, number: NDArray[np.int64], pool: RowBatch, pool_numbers: NDArray[np.int64]
+    ) -> tuple[RowBatch, NDArray[np.bool_]]:
+        """Return rows by their numbers, in that order, from memory and from disk, and which of the pool stay."""
+        order = np.argsort(number, kind="stable")
+        ascending, kept = number[order], np.ones(len(pool), np.bool_)
+        # Those on disk arrived before all in memory.
+        on_disk = int(np.searchsorted(ascending, pool_numbers[0])) if len(pool) else len(number)
+        at = np.searchsorted(pool_numbers, ascending[on_disk:])
+        kept[at] = False
+        rows = pool.take(at)
+        if on_disk:
+            if self._spilled is None:
+                raise StateUnusable("rows that wait are on disk, and the stream was not told where")
+            waited = self._spilled.take(ascending[:on_disk], pool, version=self.version)
+            rows = concatenate_batches([waited, rows])
+        return rows.take(np.argsort(order, kind="stable")), kept
+
+    def _batch_rows(self, pool: RowBatch, arrived: int) -> int:
+        """Return how many rows a batch may emit under the limit of memory, at least one; 0 without a limit."""
+        if self.memory is None:
+            return 0
         self._row_bytes = pool.nbytes / len(pool) if len(pool) else self._row_bytes
-        return max(1, int(ROWS_SHARE * self.memory / self._row_bytes))
+        # As many as it brought, which are in memory anyway: what waits must not grow for want of being emitted.
+        return max(1, arrived, int(ROWS_SHARE * self.memory / self._row_bytes))
 
     def _close_early(self, now_ns: int, letting: _Emitted) -> None:
         """Close the oldest slices if the join takes more than its share of the memory."""
         if self.memory is None:
             return
-        known = 0 if self._spilled is None else self._spilled.memory_bytes
-        allowed = int(JOIN_SHARE * self.memory) - known
+        known_bytes = self._due.nbytes + (0 if self._spilled is None else self._spilled.memory_bytes)
+        allowed = int(JOIN_SHARE * self.memory) - known_bytes
         if self._join.held_bytes <= allowed:
             return
         before = self.counts.slices
@@ -405,12 +424,16 @@ class Assembler:
         if self._spilled is None:
             return
         allowed = math.inf if self.memory is None else ROWS_SHARE * self.memory
-        while len(self._held) > 1 and self._held.nbytes > allowed:
-            # In pieces that can be read again beside what is held.
-            size = min(len(self._held) - 1, max(1, int(len(self._held) * (allowed / 2) / self._held.nbytes)))
-            is_oldest = np.arange(len(self._held)) < size
-            self._spilled.write(self._held.take(is_oldest), self._numbers[:size], version=self.version)
-            self._held, self._numbers = self._held.take(~is_oldest), self._numbers[size:]
+        count, size = len(self._held), self._held.nbytes
+        if count > 1 and size > allowed:
+            # In pieces that can be read again beside what is held; as much stays, so that not every batch writes.
+            piece = max(1, int(count * (allowed / 2) / size))
+            rest = count - piece
+            for start in range(0, rest, piece):
+                rows = np.arange(start, min(start + piece, rest))
+                self._spilled.write(self._held.take(rows), self._numbers[rows], version=self.version)
+            rows = np.arange(rest, count)
+            self._held, self._numbers = self._held.take(rows), self._numbers[rows]
         self._spilled.sweep(self.version)
 
     def _push_by_ticks(self, rows: RowBatch, numbers: NDArray[np.int64], clock: ClockTicks, letting: _Emitted) -> None:

@@ -1,9 +1,9 @@
 """Rows of a stream that wait on disk: beyond a limit of memory, until their slices are due (DBF of thesis 3.5.2).
 
-The join holds the numbers of rows, 40 bytes each; the rows themselves are many times as large and needed only when
-their slice closes. The oldest ones are written in order of arrival, so no index is needed: a file has all rows that
-waited between two numbers. Files never change. Which rows of them still wait is part of the state of the stream, so a
-batch that is repeated from an earlier state finds them again.
+The join holds the numbers of rows, with 32 bytes for each and some for each slice; the rows themselves are many times
+as large and needed only when their slice closes. The oldest ones are written in order of arrival, so no index is
+needed: a file has all rows that waited between two numbers. Files never change. Which rows of them still wait is part
+of the state of the stream, so a batch that is repeated from an earlier state finds them again.
 """
 
 import io
@@ -87,12 +87,12 @@ class SpilledRows:
     @property
     def memory_bytes(self) -> int:
         """Memory of what is known of the rows [bytes]."""
-        return sum(file.keys.nbytes + file.gone.nbytes for file in self._files)
+        return sum(file.keys.nbytes + file.gone.nbytes for file in self._files if file.emptied < 0)
 
     @property
     def disk_bytes(self) -> int:
         """Size of the files, including those that stay for a while [bytes]."""
-        return sum(path.stat().st_size for path in self._folder.glob("*.rows"))
+        return sum(path.stat().st_size for path in self._folder.glob("*.*"))
 
     def write(self, rows: RowBatch, numbers: NDArray[np.int64], *, version: int) -> None:
         """Write rows, whose numbers ascend and exceed all before, durably; `version` is the batch that does."""
@@ -157,7 +157,7 @@ class SpilledRows:
         path = self._folder / f"{file.name}.rows"
         try:
             rows, _, more = RowBatch.from_bytes(unseal(path.read_bytes(), MAGIC, VERSION, label="a stream"))
-        except (OSError, InvalidQuery, pa.ArrowException, LookupError, ValueError) as error:
+        except (FileNotFoundError, InvalidQuery, pa.ArrowException, LookupError, ValueError) as error:
             raise StateUnusable(f"rows that wait cannot be read: {path}: {error}") from error
         # Numbers of origins and columns are permanent; there may be more of them by now.
         return replace(rows, origins=like.origins, columns=like.columns), np.frombuffer(more["numbers"], np.int64)
@@ -193,7 +193,7 @@ class SpilledRows:
             try:
                 # A batch that was lost may have removed files that are empty.
                 keys = np.load(folder / f"{about['name']}.keys") if about["emptied"] < 0 else np.zeros(0, np.uint64)
-            except (OSError, ValueError, EOFError) as error:
+            except (FileNotFoundError, ValueError, EOFError) as error:
                 raise StateUnusable(f"rows that wait cannot be read: {error}") from error
             made._files.append(_RowFile(**about, gone=bits[start : start + size].copy(), keys=keys))
             start += size

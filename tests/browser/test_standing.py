@@ -148,14 +148,14 @@ def test_every_place_makes_a_query_that_the_engine_answers(
     where.select_option(label="The map, its most extreme cell")
     expect(words).to_contain_text("then a map (method chosen by itself)")
     eventually(page, lambda: first_line(page) == "map")
-    expect(said).to_contain_text(re.compile("on the map would|No alert would|Give a number"))
+    expect(said).to_contain_text(re.compile("on the map would|No alert would|Give a threshold"))
     assert max(query_of(page)["steps"][-1]["grid"]["shape"]) <= 20
     where.select_option(label="The mean over the map")
     expect(words).to_contain_text("then mean.")
     eventually(page, lambda: query_of(page)["steps"][-1] == {
         "op": "aggregate", "function": "mean", "lon": "all", "lat": "all",
     })  # fmt: skip
-    expect(said).to_contain_text(re.compile("on the map would|No alert would|Give a number"))
+    expect(said).to_contain_text(re.compile("on the map would|No alert would|Give a threshold"))
     where.select_option(label="Each station")
     page.get_by_label("The value", exact=True).select_option(label="rises by more than")
     expect(page.get_by_label(re.compile(r"^Threshold \["))).to_have_value(re.compile(r"\d"))

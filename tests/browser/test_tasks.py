@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 import xarray as xr
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from hypergrid.archive import Archive
 from hypergrid.core.settings import Settings
@@ -82,6 +82,13 @@ def test_a_region_is_moved_to_or_typed(way: Way, browser: Browser, address: str)
             someone.drag("picture", (0.7, 0.5), (0.4, 0.4))
         eventually(someone.page, lambda: written(someone.page)["steps"][-1]["grid"] != before)
         whole(someone.page)
+        after = written(someone.page)["steps"][-1]["grid"]
+        if way == "keyboard":
+            assert (after["lon"], after["lat"]) == (7.177, 45.867)
+        else:
+            # Dragged to the left and upwards, a map shows what is east and south of it.
+            assert after["lon"] > before["lon"]
+            assert after["lat"] < before["lat"]
         assert len(someone.actions) <= (5 if way == "keyboard" else 1)
 
 
@@ -182,3 +189,75 @@ def test_what_is_chosen_while_a_question_is_asked_is_asked(browser: Browser, add
             someone.page.locator("#beside").select_option(value)
         expect(someone.page.locator("#caption-second")).to_contain_text("100 % computed")
         whole(someone.page)
+
+
+AREA = (
+    """() => { const { x_range: x, y_range: y } = picture.figure.plot; return [x.end - x.start, y.end - y.start]; }"""
+)
+
+
+def test_a_map_that_follows_stays_as_wide_and_forgets_the_cell_that_was_chosen(browser: Browser, address: str) -> None:
+    with user(browser, "mouse") as someone:
+        page = someone.page
+        begin(someone, address, "")
+        someone.point("picture")
+        page.wait_for_function("() => document.getElementById('picture-cell').figure?.find('bands')?.data.times.length")
+        widths = []
+        for _ in range(3):
+            before = written(page)["steps"][-1]["grid"]
+            # The map has its place beside the series, and is heard.
+            page.wait_for_timeout(1500)
+            box = page.locator("#picture-part").bounding_box()
+            assert box is not None
+            middle = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+            page.mouse.move(*middle)
+            page.mouse.down()
+            page.mouse.move(middle[0] - 120, middle[1], steps=8)
+            page.mouse.up()
+            eventually(page, lambda before=before: written(page)["steps"][-1]["grid"] != before)
+            whole(page)
+            widths.append(page.evaluate(AREA))
+        expect(page.locator("#picture-cell")).to_be_hidden()
+        # The first one fills the window; none of those after it is larger than the one before.
+        assert widths[2] == pytest.approx(widths[1], rel=0.05)
+
+
+def test_a_map_follows_only_what_was_asked_and_chosen(browser: Browser, address: str) -> None:
+    with user(browser, "mouse") as someone:
+        page = someone.page
+        begin(someone, address)
+        before = written(page)["steps"][-1]["grid"]
+        someone.drag("picture", (0.7, 0.5), (0.4, 0.4))
+        expect(page.locator("#map-area")).to_be_visible()
+        page.set_viewport_size({"width": 1200, "height": 760})
+        page.wait_for_timeout(1500)
+        assert written(page)["steps"][-1]["grid"] == before, "without finer cells nothing is asked by itself"
+
+
+def test_a_series_that_is_refused_is_told_once_in_its_place(browser: Browser, address: str) -> None:
+    with user(browser, "mouse") as someone:
+        page = someone.page
+        begin(someone, address)
+        posed = []
+        refusal = json.dumps({"title": "The query cannot be answered", "detail": "no such cells", "status": 422})
+
+        def refuse(route: Route) -> None:
+            if route.request.method == "POST":
+                posed.append(route.request.post_data)
+                route.fulfill(status=422, content_type="application/problem+json", body=refusal)
+            else:
+                route.continue_()
+
+        page.route("**/api/v1/queries?order=*", refuse)
+        someone.point("picture")
+        expect(page.locator("#picture-cell")).to_contain_text("no such cells")
+        count = len(posed)
+        assert count > 1, "longer cells are tried"
+        page.locator("#looks-part-button").click()
+        page.get_by_label("Colours", exact=True).select_option("inferno")
+        page.wait_for_timeout(800)
+        assert len(posed) == count
+        page.keyboard.press("Escape")
+        # The map answers all the same.
+        page.locator(".close-cell").click()
+        expect(page.locator("#picture-cell")).to_be_hidden()

@@ -25,7 +25,7 @@ BATCH_BYTES = 1000
 What = Literal["python", "spark", "both"]
 
 
-def prove(folder: Path, kills: list[tuple[What, int, float]], *, until_h: float, at_once: int) -> None:
+def prove(folder: Path, kills: list[tuple[What, int, float]], *, until_h: float, at_once: int, more: str = "") -> None:
     """Kill after so many batches and seconds more, again and again; let it end, and compare with a batch ingest.
 
     Before each run some more messages come: one whose Spark is killed goes on until there are none.
@@ -36,7 +36,7 @@ def prove(folder: Path, kills: list[tuple[What, int, float]], *, until_h: float,
     (folder / "files" / "arrivals.csv").write_bytes((SAMPLE / "arrivals.csv").read_bytes())
     write_deployment(folder / "files", arrivals=True)
     ingest([folder / "files"], folder / "expected", now_ns=1, engine="inprocess")
-    deployment, archive = write_deployment(folder, arrivals=False), folder / "archive"
+    deployment, archive = write_deployment(folder, arrivals=False, more=more), folder / "archive"
     with locked_archive(archive, load(deployment), now_ns=1, on_wait=lambda: None):
         pass
     killed = 0
@@ -85,7 +85,7 @@ def test_what_another_version_or_a_backup_remembers_is_made_again_from_the_spool
     other = tmp_path / "other"
     for package in ("hypergrid", "ingest"):
         shutil.copytree(ROOT / package, other / package, ignore=shutil.ignore_patterns("__pycache__"))
-    file = other / "ingest" / "assembler.py"
+    file = other / "ingest" / "streaming" / "assembler.py"
     file.write_text(file.read_text().replace("VERSION: Final = 3", "VERSION: Final = 9"))
     killed = Streaming(archive, deployment, batch_bytes=BATCH_BYTES, program=other)
     assert killed.until(6)
@@ -105,6 +105,16 @@ def test_what_another_version_or_a_backup_remembers_is_made_again_from_the_spool
         assert "LOST" not in told
         assert everything(folder) == truth
         assert list(Archive.open(folder).check(deep=True)) == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("setting", ['order = "time"', 'memory = "1MiB"'])
+def test_ten_kills_of_a_stream_that_waits_for_long(setting: str, tmp_path: Path) -> None:
+    chosen = random.Random(510)
+    kinds: tuple[What, ...] = ("python", "spark", "both")
+    kills = [(chosen.choice(kinds), chosen.randrange(0, 3), chosen.random() * 1.5) for _ in range(10)]
+    # One station sends every six hours.
+    prove(tmp_path, kills, until_h=24.0, at_once=50, more=f"\n[stream]\nidle_s = 30000\n{setting}\n")
 
 
 @pytest.mark.soak

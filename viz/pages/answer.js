@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { About } from "./about.js";
 import { besideOf } from "./beside.js";
+import { gridStep } from "./builder.js";
 import { h, number } from "./dom.js";
 import { Finer, isQuick } from "./finer.js";
 import { Looks, VIEWS } from "./looks.js";
@@ -17,10 +18,13 @@ const MANY = 72;
 const REST_MS = 700;
 
 export class Answer {
-  /** `onArea` takes a region that is to be mapped, `isChosen` tells whether a query's grid is one that the page chose. */
-  constructor(frame, { onState, onRunning, onArea, isChosen }) {
+  /**
+   * `onArea` takes a region that is to be mapped, `follow` one that was moved to, `isChosen` tells whether a query's grid
+   * is one that the page chose.
+   */
+  constructor(frame, { onState, onRunning, onArea, isChosen, follow }) {
     this.frame = frame;
-    Object.assign(this, { onState, onRunning, onArea, isChosen });
+    Object.assign(this, { onState, onRunning, isChosen, follow });
     /** Each question that is asked begins a new list, by which what is late is told apart. */
     this.questions = [];
     /** How many times as many cells along a side are shown as were asked for. */
@@ -63,8 +67,13 @@ export class Answer {
 
   async begin(document, order, onPlan) {
     this.leave();
+    for (const { looking } of this.questions) looking?.abort();
     this.finerWords.textContent = "";
     this.looks.scalePick(1 / this.refined);
+    // The cell that was chosen is none of another grid.
+    const grid = JSON.stringify(gridStep(document)?.grid);
+    if (this.main && grid !== this.grid) this.looks.forgetPick();
+    this.grid = grid;
     this.refined = 1;
     const questions = [];
     Object.assign(this, { document, order, questions });
@@ -207,7 +216,7 @@ export class Answer {
   /** Map what the map shows once it rests, where that is quick. */
   onMoved(isOffered) {
     clearTimeout(this.resting);
-    if (isOffered && this.mayChoose(this.main) && isQuick(this.main)) this.resting = setTimeout(() => this.onArea(this.stage.area()), REST_MS);
+    if (isOffered && this.mayChoose(this.main) && isQuick(this.main)) this.resting = setTimeout(() => this.follow(this.stage.inner()), REST_MS);
   }
 
   /** Show a finer question in place of the one that is shown. */

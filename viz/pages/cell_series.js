@@ -4,22 +4,31 @@ import * as api from "./api.js";
 import { gridStep } from "./builder.js";
 import { pose } from "./question.js";
 import { boundsOf, setAggregate } from "./see.js";
+import { measureLength } from "./standing_query.js";
 import { T } from "./text.js";
 
-const HOUR_MS = 3_600_000;
+const [MINUTE_MS, HOUR_MS, DAY_MS] = [60_000, 3_600_000, 86_400_000];
 /** Lengths of time cells, shortest first, as a query writes them, and how long they are [ms]. */
-const LENGTHS = { "10min": HOUR_MS / 6, "1h": HOUR_MS, "6h": 6 * HOUR_MS, "1day": 24 * HOUR_MS };
-/** Most points of a series, so that it comes soon and each of them can be seen. */
+const LENGTHS = [["10min", 10 * MINUTE_MS], ["30min", 30 * MINUTE_MS], ["1h", HOUR_MS], ["3h", 3 * HOUR_MS], ["6h", 6 * HOUR_MS], ["1day", DAY_MS], ["7days", 7 * DAY_MS]];
+/** Points of a series, of so many years at most that its cells are weeks: it comes soon, and each of them can be seen. */
 const MOST_POINTS = 400;
+/** The status of a question that cannot be answered as it is. */
+const REFUSED = 422;
 
-/** The query of one cell of a map; of a map of one time at shorter times, which are days where the query has no dates. */
-export function cellQuery(document, surface, [row, column], level) {
+/** Lengths to try for a query, the best one first: as short as there is room for, and no shorter than stations report. */
+async function lengthsOf(document) {
+  const [from, until] = boundsOf(document);
+  const shortest = await measureLength().then((name) => LENGTHS.findIndex(([other]) => other === name), () => 0);
+  const roomy = LENGTHS.findIndex(([, length]) => (until - from) / length <= MOST_POINTS);
+  // Without dates the whole archive may be years.
+  const first = until > from ? (roomy < 0 ? LENGTHS.length - 1 : roomy) : LENGTHS.length - 2;
+  return LENGTHS.slice(Math.max(first, shortest)).map(([name]) => name);
+}
+
+/** The query of one cell of a map; `time` is the length of its time cells where the map has a single one. */
+export function cellQuery(document, surface, [row, column], level, time) {
   const copy = JSON.parse(JSON.stringify(document));
-  if (surface.times.length < 2) {
-    const [from, until] = boundsOf(copy);
-    const time = Object.keys(LENGTHS).find((name) => (until - from) / LENGTHS[name] <= MOST_POINTS) ?? "1day";
-    setAggregate(copy, { time });
-  }
+  if (time) setAggregate(copy, { time });
   const [up, across] = surface.dims;
   const clip = { ...copy.clip };
   for (const [name, at] of [[up, row], [across, column], ["z", level]]) {
@@ -34,14 +43,32 @@ export function cellQuery(document, surface, [row, column], level) {
   return { ...copy, clip };
 }
 
-const answered = (document) => new Promise((resolve, reject) => {
-  const end = (question) => (question.state === "done" ? resolve(question) : reject(question.problem ?? new api.Problem(T.problems.gone, T.problems.lostAdvice)));
-  pose(document, "coarse_to_fine", { plan: () => {}, progress: () => {}, end }).catch(reject);
+/** Ask a query, and wait for its end; `signal` stops it. */
+const answered = (document, signal) => new Promise((resolve, reject) => {
+  const wrapped = (problem) => new api.Problem(problem?.title ?? T.problems.gone, problem?.detail ?? problem?.message ?? T.problems.lostAdvice, problem?.status);
+  const end = (question) => (question.state === "done" ? resolve(question) : reject(wrapped(question.problem)));
+  pose(document, "coarse_to_fine", { plan: () => {}, progress: () => {}, end }).then((question) => {
+    const stop = () => question.ended || question.stop().catch(() => {});
+    if (signal.aborted) stop();
+    else signal.addEventListener("abort", stop, { once: true });
+  }, reject);
 });
 
-async function ask(document) {
-  const asked = await answered(document);
+async function ask(document, signal) {
+  const asked = await answered(document, signal);
   return { ...(await api.cell(asked.id, 0, 0, 0)), title: asked.surface.title };
+}
+
+/** The first answer of several ways to ask; where one is refused the next is tried. */
+async function firstAnswer(ways) {
+  for (const [at, way] of ways.entries()) {
+    try {
+      return await way();
+    } catch (problem) {
+      if (problem.status !== REFUSED || at === ways.length - 1) throw problem;
+    }
+  }
+  return null;
 }
 
 /** Whether the method by which a query is mapped has an uncertainty; `functions` are those that the server knows. */
@@ -51,13 +78,22 @@ function hasVariance(document, functions) {
   return method === "auto" || Boolean(known?.parameters.some(({ name }) => name === "variance_of"));
 }
 
-/** A cell over time, with its uncertainty where its method has one; `title` says what the series is. */
-export async function cellSeries({ id, document, surface }, picked, level, functions) {
+/**
+ * A cell over time, with its uncertainty where its method has one; `title` says what the series is.
+ *
+ * Without `functions` nothing is asked for the sake of the uncertainty alone.
+ */
+export async function cellSeries(question, picked, level, functions) {
+  const { id, document, surface } = question;
   const atHand = () => api.cell(id, ...picked, level).then((cell) => ({ ...cell, title: surface.title }));
   const isSeries = surface.times.length > 1;
-  if (isSeries && document.variance) return atHand();
-  const query = cellQuery(document, surface, picked, level);
-  const plain = () => (isSeries ? atHand() : ask(query));
-  // Steps after the map may have none even so.
-  return hasVariance(document, functions) ? ask({ ...query, variance: true }).catch(plain) : plain();
+  const isUncertain = functions && hasVariance(document, functions);
+  if (isSeries && (document.variance || !isUncertain)) return atHand();
+  question.looking ??= new AbortController();
+  const { signal } = question.looking;
+  if (isSeries) return ask({ ...cellQuery(document, surface, picked, level), variance: true }, signal).catch(atHand);
+  // Steps after the map may have no uncertainty even so, and steps before it no cells so short.
+  const kinds = isUncertain ? [true, false] : [false];
+  const ways = (await lengthsOf(document)).flatMap((time) => kinds.map((variance) => () => ask({ ...cellQuery(document, surface, picked, level, time), variance }, signal)));
+  return firstAnswer(ways);
 }

@@ -37,6 +37,8 @@ class Explore {
     this.answer = new Answer(frame, {
       onState: () => this.note(), onRunning: (running) => this.setRunning(running), onArea: (box) => box && this.takeRegion(box, undefined),
       isChosen: (document) => this.builder.hasChosenGrid(document),
+      // What was typed and not asked is left alone.
+      follow: (box) => box && this.builder.text.value === this.askedText && this.takeRegion(box, undefined),
     });
     this.see = new See(known, this.builder, this.region, { attempt: (act) => frame.attempt(act), ask: () => this.askNow(), area: () => this.answer.stage.area() });
     this.saved = choice("saved", [["", T.explore.own]], (name) => name && this.builder.set(copyOf(known.saved[name])), "");
@@ -228,6 +230,7 @@ class Explore {
     const asked = await this.frame.attempt(async () => {
       const document = this.read();
       this.asked = JSON.stringify(document);
+      this.askedText = this.builder.text.value;
       await this.answer.begin(document, this.order.value, (plan) => this.showPlan(plan));
     });
     if (asked) this.note();

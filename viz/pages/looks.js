@@ -208,6 +208,13 @@ export class Looks {
     this.on.change();
   }
 
+  /** The cells are others now: none of them was chosen. */
+  forgetPick() {
+    this.clicked = false;
+    this.picked = null;
+    this.pickedValue.textContent = "";
+  }
+
   /** No cell is looked at any more. */
   unpick() {
     this.clicked = false;

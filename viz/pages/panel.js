@@ -255,7 +255,7 @@ export class PanelView {
     const [row, column] = surface.dims ?? [];
     const picked = pick ? pick.split(",").map(Number) : null;
     const cell = picked ?? (surface.dims && [surface[row], surface[column]].map((centres) => Math.floor(centres.length / 2)));
-    const shared = { view, level: Number(level), estimated, fit: {}, cell, picked, stations: this.frame.known.stations, functions: this.frame.known.functions };
+    const shared = { view, level: Number(level), estimated, fit: {}, cell, picked, stations: this.frame.known.stations };
     const newest = surface.times.length - 1;
     let at = panel.last ? newest : Math.min(Number(time), newest);
     let found = await content(question, "value", { ...shared, time: at });

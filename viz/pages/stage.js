@@ -21,6 +21,8 @@ const PAUSE_MS = 95;
 const SETTLED_MS = 200;
 /** Share of the shown stretch by which a map must be moved before it is offered as a region. */
 const MOVED = 0.02;
+/** What is around a map's cells on each side, as a share of them; `figures.py` has it too. */
+const MARGIN = 0.08;
 /** A map that moves so long after a finger, a wheel or a mouse is moved by it, and not by a window of another size [ms]. */
 const GESTURE_MS = 1500;
 /** A question that stood so long unchanged may be asked next. */
@@ -51,11 +53,27 @@ export class Stage {
     this.bar = h("progress", { id: "bar", max: 1, value: 0, "aria-label": T.answer.share });
     cell.element.append(button("✕", () => looks.unpick(), { class: "icon close-cell", "aria-label": T.looking.closeCell, title: T.looking.closeCell }));
     this.together = h("div", { class: "panes" }, Object.values(this.panes).map((pane) => pane.element));
-    for (const name of ["pointerdown", "pointermove", "wheel"]) this.together.addEventListener(name, (event) => (event.buttons || name === "wheel") && (this.gestured = performance.now()), { capture: true, passive: true });
+    this.hear();
     this.swipe = new Swipe(this.together);
     this.areaPart = h("div", { id: "area-part", hidden: true }, button(T.see.mapArea, () => this.on.area(this.area()), { id: "map-area" }));
     this.element = h("section", { id: "picture-part", class: "stage", "aria-label": T.answer.title, tabindex: -1 }, this.bar, this.together, this.areaPart);
     looks.mapControls.prepend(this.swipe.element);
+  }
+
+  /** Note gestures on the pictures: a map follows once no finger and no button is down. */
+  hear() {
+    const on = (target, name, act) => target.addEventListener(name, act, { capture: true, passive: true });
+    on(this.together, "wheel", () => (this.gestured = performance.now()));
+    on(this.together, "pointerdown", () => {
+      this.isHeld = true;
+      this.on.moved(false);
+    });
+    for (const name of ["pointerup", "pointercancel"]) on(window, name, () => {
+      if (!this.isHeld) return;
+      this.isHeld = false;
+      this.gestured = performance.now();
+      this.on.moved(!this.areaPart.hidden);
+    });
   }
 
   get questions() {
@@ -69,6 +87,14 @@ export class Stage {
   /** What the map shows, in degrees; null where there is none. */
   area() {
     return this.panes.first.map?.area() ?? null;
+  }
+
+  /** What the map shows without the margin that a map has around its cells: mapped again and again it stays as wide. */
+  inner() {
+    const area = this.area();
+    if (!area) return null;
+    const [across, up] = [area.east - area.west, area.north - area.south].map((length) => (MARGIN / (1 + 2 * MARGIN)) * length);
+    return { west: area.west + across, east: area.east - across, south: area.south + up, north: area.north - up };
   }
 
   // Placing
@@ -212,8 +238,7 @@ export class Stage {
       if (apart) await panes.difference.show(apart);
       else panes.difference.clear(T.answer.notAlike);
     }
-    await this.drawCell(shared, questions);
-    if (questions !== this.questions) return;
+    this.drawCell(shared, questions);
     this.listen();
     this.on.drawn(first, { isDone: main.state === "done", lacksSwipe: looks.isSwiped && this.swipe.element.hidden });
     this.sayPicked(first, deviates ? second : null);
@@ -224,16 +249,26 @@ export class Stage {
     return this.looks.clicked && shared.view === "map";
   }
 
-  /** Lines over time of the cell that was chosen on the map, beside it. */
+  /** Lines over time of the cell that was chosen on the map, beside it; what must be computed first holds up nothing else. */
   async drawCell(shared, questions) {
     const { cell } = this.panes;
+    const turn = (this.cellTurn = (this.cellTurn ?? 0) + 1);
+    const isWanted = () => turn === this.cellTurn && questions === this.questions;
     if (!this.showsCell(shared)) {
       cell.clear();
       return;
     }
-    if (!cell.shown) cell.clear(T.views.seriesComes, T.views.seriesComes);
-    const lines = await contentOf(questions[0], "value", { ...shared, view: "lines" });
-    if (questions === this.questions) await cell.put(lines);
+    const key = [questions[0].id, ...shared.cell, shared.level].join();
+    if (key !== this.cellKey) cell[cell.figure ? "age" : "clear"](T.views.seriesComes, T.views.seriesComes);
+    try {
+      const lines = await contentOf(questions[0], "value", { ...shared, view: "lines" });
+      if (!isWanted()) return;
+      await cell.put(lines);
+      this.cellKey = key;
+    } catch (problem) {
+      const words = `${problem.title ?? T.problems.failed}: ${problem.message}`;
+      if (isWanted()) cell.clear(words, words);
+    }
   }
 
   /** The value of the chosen cell, with its standard error where that is known. */
@@ -270,7 +305,7 @@ export class Stage {
       const moved = Math.max(...Object.keys(now).map((side) => Math.abs(now[side] - before[side]))) / (before.north - before.south);
       const [main] = this.questions;
       this.areaPart.hidden = moved < MOVED || map !== this.panes.first.map || !main || !gridStep(main.document);
-      if (performance.now() - (this.gestured ?? -Infinity) < GESTURE_MS) this.on.moved(!this.areaPart.hidden);
+      if (!this.isHeld && performance.now() - (this.gestured ?? -Infinity) < GESTURE_MS) this.on.moved(!this.areaPart.hidden);
     });
   }
 

@@ -75,10 +75,9 @@ async function cellContent(question, common, deviation) {
   question.cells ??= new Map();
   const key = [...picked, level].join();
   if (!question.cells.has(key)) {
-    const found = await cellSeries(question, picked, level, functions);
-    question.cells.set(key, { ...found, deviation: found.variance && root(found.variance), drawn: new Map() });
+    question.cells.set(key, cellSeries(question, picked, level, functions).then((found) => ({ ...found, deviation: found.variance && root(found.variance), drawn: new Map() })));
   }
-  const cell = question.cells.get(key);
+  const cell = await question.cells.get(key);
   const spreadOf = cell.deviation;
   if (deviation && !spreadOf) return T.views.noVariance;
   const values = deviation ? spreadOf : cell.values;
