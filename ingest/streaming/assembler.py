@@ -134,7 +134,7 @@ _Emitted = list[tuple[NDArray[np.int64], NDArray[np.int64], bool]]
 
 @dataclass(frozen=True, eq=False)
 class EmittedRows:
-    """Emitted rows, e of them, in the order in which they are stored: those that became due in a batch as they arrived."""
+    """Emitted rows, e of them, in the order in which they are stored: those due in one batch in order of arrival."""
 
     rows: RowBatch
     closed_ns: NDArray[np.int64]
