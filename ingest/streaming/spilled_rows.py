@@ -6,7 +6,6 @@ needed: a file has all rows that waited between two numbers. Files never change.
 of the state of the stream, so a batch that is repeated from an earlier state finds them again.
 """
 
-import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -101,9 +100,10 @@ class SpilledRows:
         name = f"{version:012d}-{int(numbers[0]):015d}"
         keys = np.sort(_hash_keys(rows))
         content = seal(MAGIC, VERSION, rows.to_bytes(numbers=numbers.tobytes()))
-        for suffix, data in ((".keys", _to_npy(keys)), (".rows", content)):
-            with replace_atomically(self._folder / f"{name}{suffix}", durable=True) as path:
-                path.write_bytes(data)
+        with replace_atomically(self._folder / f"{name}.keys", durable=True) as path, path.open("wb") as file:
+            np.save(file, keys)
+        with replace_atomically(self._folder / f"{name}.rows", durable=True) as path:
+            path.write_bytes(content)
         sync_folder(self._folder)
         gone = np.zeros(len(rows), np.bool_)
         self._files.append(
@@ -198,12 +198,6 @@ class SpilledRows:
             made._files.append(_RowFile(**about, gone=bits[start : start + size].copy(), keys=keys))
             start += size
         return made
-
-
-def _to_npy(array: NDArray[np.uint64]) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    return buffer.getvalue()
 
 
 def _hash_keys(rows: RowBatch) -> NDArray[np.uint64]:

@@ -4,12 +4,11 @@ import * as api from "./api.js";
 import { gridStep } from "./builder.js";
 import { pose } from "./question.js";
 import { boundsOf, setAggregate } from "./see.js";
-import { measureLength } from "./standing_query.js";
+import { LENGTHS, measureLength } from "./standing_query.js";
 import { T } from "./text.js";
 
-const [MINUTE_MS, HOUR_MS, DAY_MS] = [60_000, 3_600_000, 86_400_000];
-/** Lengths of time cells, shortest first, as a query writes them, and how long they are [ms]. */
-const LENGTHS = [["10min", 10 * MINUTE_MS], ["30min", 30 * MINUTE_MS], ["1h", HOUR_MS], ["3h", 3 * HOUR_MS], ["6h", 6 * HOUR_MS], ["1day", DAY_MS], ["7days", 7 * DAY_MS]];
+/** Lengths of time cells, shortest first, as a query writes them, and how long they are [s]. */
+const ALL = [...LENGTHS, ["7days", 604_800]];
 /** Points of a series, of so many years at most that its cells are weeks: it comes soon, and each of them can be seen. */
 const MOST_POINTS = 400;
 /** The status of a question that cannot be answered as it is. */
@@ -18,11 +17,11 @@ const REFUSED = 422;
 /** Lengths to try for a query, the best one first: as short as there is room for, and no shorter than stations report. */
 async function lengthsOf(document) {
   const [from, until] = boundsOf(document);
-  const shortest = await measureLength().then((name) => LENGTHS.findIndex(([other]) => other === name), () => 0);
-  const roomy = LENGTHS.findIndex(([, length]) => (until - from) / length <= MOST_POINTS);
+  const shortest = await measureLength().then((name) => ALL.findIndex(([other]) => other === name), () => 0);
+  const roomy = ALL.findIndex(([, seconds]) => (until - from) / 1000 / seconds <= MOST_POINTS);
   // Without dates the whole archive may be years.
-  const first = until > from ? (roomy < 0 ? LENGTHS.length - 1 : roomy) : LENGTHS.length - 2;
-  return LENGTHS.slice(Math.max(first, shortest)).map(([name]) => name);
+  const first = until > from ? (roomy < 0 ? ALL.length - 1 : roomy) : ALL.length - 2;
+  return ALL.slice(Math.max(first, shortest)).map(([name]) => name);
 }
 
 /** The query of one cell of a map; `time` is the length of its time cells where the map has a single one. */

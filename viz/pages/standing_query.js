@@ -5,7 +5,7 @@ import { T } from "./text.js";
 import { longName } from "./variables.js";
 
 /** Lengths of a value, of which the first is taken that holds a reading of most stations [s]. */
-const LENGTHS = [["10min", 600], ["30min", 1800], ["1h", 3600], ["3h", 10_800], ["6h", 21_600], ["1day", 86_400]];
+export const LENGTHS = [["10min", 600], ["30min", 1800], ["1h", 3600], ["3h", 10_800], ["6h", 21_600], ["1day", 86_400]];
 export const SHORTEST = LENGTHS[0][0];
 /** A station counts as silent after three usual gaps at least. */
 const GAPS = 3;
