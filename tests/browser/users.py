@@ -47,29 +47,10 @@ class User:
         else:
             element.click()
 
-    def open_controls(self) -> None:
-        """Slide up the sheet on which a phone has the controls of Explore."""
-        if self.way == "touch":
-            self.press("open-sheet")
-
     def _reach(self, control: str) -> None:
         """Go to a control by keys, if it does not have the focus."""
         if self.page.evaluate("() => document.activeElement.id") != control:
             press_until(self.page, control)
-
-    def look(self, view: str) -> None:
-        """Choose a view, one of those beside each other, by arrows."""
-        self.actions.append(f"choose the view {view}")
-        for _ in range(150):
-            self.page.keyboard.press("Tab")
-            if self.page.evaluate("() => document.activeElement.name") == "view":
-                break
-        for _ in range(9):
-            if self.page.evaluate("() => document.activeElement.value") == view:
-                return
-            self.page.keyboard.press("ArrowRight")
-        message = f"no arrow chose the view {view}"
-        raise AssertionError(message)
 
     def choose(self, control: str, value: str) -> None:
         """Choose from a list."""
@@ -107,9 +88,20 @@ class User:
         self.page.mouse.move(*points[1], steps=8)
         self.page.mouse.up()
 
+    def steer(self, figure: str, *keys: str) -> None:
+        """Move a map by keys."""
+        self.actions.append(f"steer {figure}")
+        self._reach(figure)
+        for key in keys:
+            self.page.keyboard.press(key)
+
     def point(self, figure: str) -> None:
         """Press the middle of a map."""
         self.actions.append(f"press the middle of {figure}")
+        if self.way == "keyboard":
+            self._reach(figure)
+            self.page.keyboard.press("Enter")
+            return
         box = box_of(self.page, f"#{figure}")
         at = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         if self.way == "touch":

@@ -10,9 +10,10 @@ import { See } from "./see.js";
 import { describeComputation } from "./sentence.js";
 import { Share } from "./share.js";
 import { T } from "./text.js";
-import { longName } from "./variables.js";
 
 const ORDERS = ["coarse_to_fine", "walk", "raster"];
+/** A window in which controls are a sheet; `explore.css` has it too. */
+const NARROW = window.matchMedia("(max-width: 48rem)");
 const copyOf = (document) => JSON.parse(JSON.stringify(document));
 
 let expected = null;
@@ -72,14 +73,28 @@ class Explore {
     this.how = button(T.see.how, () => this.showPanel(this.panel.hidden || this.isSheetDown), { id: "how", "aria-expanded": "false", "aria-controls": "how-panel" });
     this.panel = this.question();
     this.sheet = h("div", { class: "sheet", id: "sheet" }, button(T.see.close, () => this.showSheet(false), { class: "close-sheet", id: "close-sheet" }), this.see.element, bar, this.panel);
-    this.opener = button(T.see.controls, () => this.showSheet(true), { id: "open-sheet", "aria-controls": "sheet" });
+    this.opener = button("☰", () => this.showSheet(true), { id: "open-sheet", class: "icon", "aria-label": T.see.controls, title: T.see.controls, "aria-controls": "sheet" });
     this.sheet.addEventListener("keydown", (event) => event.key === "Escape" && this.showSheet(false));
+    NARROW.addEventListener("change", () => this.placeControls());
     const toAbout = button(T.see.toAbout, () => answer.about.element.scrollIntoView(), { id: "to-about" });
     mapControls.append(h("div", { id: "share" }, new Share(this.frame, { page: "explore" }).element), toAbout);
-    return h("div", { class: "screen" }, this.sheet,
-      h("div", { class: "act" }, this.opener, button(T.explore.run, () => this.run(), { id: "run", class: "primary" }), button(T.explore.stop, () => this.stop(), { id: "stop", hidden: true })),
+    this.act = h("div", { class: "act" }, this.opener, button(T.explore.run, () => this.run(), { id: "run", class: "primary" }), button(T.explore.stop, () => this.stop(), { id: "stop", hidden: true }));
+    this.placeControls();
+    return h("div", { class: "screen" }, this.sheet, this.act,
       h("div", { class: "saying" }, this.how, this.sentence, answer.finerWords, answer.status),
       answer.stage.element, mapControls);
+  }
+
+  /** In a narrow window what is chosen most often stands above and below the picture, and not on the sheet. */
+  placeControls() {
+    const { see, answer: { looks } } = this;
+    if (NARROW.matches) {
+      this.act.prepend(see.variablePart);
+      looks.mapControls.prepend(looks.besidePart);
+    } else {
+      see.element.prepend(see.variablePart);
+      looks.views.after(looks.besidePart);
+    }
   }
 
   /** How it is computed, folded away until somebody wants to know. */
@@ -196,9 +211,8 @@ class Explore {
   /** Say in a sentence how a query is computed. */
   say(document) {
     if (!this.sentence) return;
-    const { stations, variables } = this.frame.known;
+    const { stations } = this.frame.known;
     this.sentence.textContent = this.sentence.title = visible(describeComputation(document, stations.features.length));
-    this.opener.textContent = visible(`☰ ${longName(variables, document.variable ?? "")}`);
   }
 
   /** What reproduces the page. `run` says that the question was asked, `snapshot` what it was asked of. */

@@ -48,7 +48,8 @@ export class Looks {
     });
     this.comparing = [field(T.looking.compare, this.compare), tick(T.answer.difference, this.difference)];
     this.colours = this.colourFields();
-    this.bar = h("div", { class: "looks-bar" }, this.views, field(T.answer.beside, this.beside), this.comparing, this.colours.element, this.fit.element);
+    this.besidePart = field(T.answer.beside, this.beside);
+    this.bar = h("div", { class: "looks-bar" }, this.views, this.besidePart, this.comparing, this.colours.element, this.fit.element);
     this.pickedValue = h("p", { id: "picked-value", role: "status" });
     this.mapControls = h("div", { id: "map-controls", class: "strip" }, this.sliders.time.part, this.sliders.level.part, this.pickedValue);
   }

@@ -30,6 +30,15 @@ export class Pane {
     this.clear();
   }
 
+  /** Have the picture be reached by keys, and say what they do; nothing is said of a picture that takes none. */
+  takeKeys(words) {
+    if (words === (this.place.dataset.keys ?? "")) return;
+    for (const [name, value] of Object.entries({ tabindex: "0", "data-keys": words, "aria-description": words })) {
+      if (words) this.place.setAttribute(name, value);
+      else this.place.removeAttribute(name);
+    }
+  }
+
   /** Show no picture, and say why; `answer` stands in its place. */
   clear(words = T.pane.none, answer = "") {
     clear(this.place, ...(answer ? [h("p", { class: "empty-picture" }, visible(answer))] : []));

@@ -76,12 +76,11 @@ export class MapPicture {
     const { column: across, row: upwards, geographic } = extent(surface);
     this.isGeographic = geographic;
     const at = (value, [low, high], count) => Math.floor(((value - low) / (high - low)) * count);
-    figure.on({
-      tap: ({ x, y }) => {
-        const place = [at(y, upwards, surface[row].length), at(x, across, surface[column].length)];
-        if (place[0] >= 0 && place[1] >= 0 && place[0] < surface[row].length && place[1] < surface[column].length) onPick?.(...place);
-      },
-    });
+    this.pick = ({ x, y }) => {
+      const place = [at(y, upwards, surface[row].length), at(x, across, surface[column].length)];
+      if (place[0] >= 0 && place[1] >= 0 && place[0] < surface[row].length && place[1] < surface[column].length) onPick?.(...place);
+    };
+    figure.on({ tap: this.pick });
   }
 
   set range(range) {
@@ -125,6 +124,22 @@ export class MapPicture {
   area() {
     const [{ start: west, end: east }, { start: south, end: north }] = [this.figure.plot.x_range, this.figure.plot.y_range];
     return this.isGeographic && [west, east, south, north].every(Number.isFinite) ? { west, east, south, north } : null;
+  }
+
+  /** Move the shown stretch by shares of its width and height, and make it `factor` times as long around its middle. */
+  move(across, up, factor = 1) {
+    const { x_range, y_range } = this.figure.plot;
+    for (const [range, share] of [[x_range, across], [y_range, up]]) {
+      const length = range.end - range.start;
+      const middle = range.start + (0.5 + share) * length;
+      range.setv({ start: middle - (factor * length) / 2, end: middle + (factor * length) / 2 });
+    }
+  }
+
+  /** Choose the cell in the middle of what is shown. */
+  pickMiddle() {
+    const [x, y] = ["x_range", "y_range"].map((name) => (this.figure.plot[name].start + this.figure.plot[name].end) / 2);
+    this.pick({ x, y });
   }
 
   /** Call when the shown stretch is moved. */

@@ -116,8 +116,8 @@ export class See {
     this.every = choice("every", Object.entries(T.see.spans), (time) => time && this.change((document) => setAggregate(document, { time })), "");
     const move = (id, sign, name, lengths) => button(sign, () => this.move(lengths), { id, class: "icon", "aria-label": name, title: name });
     this.moves = [move("earlier", "‹", T.see.earlier, -1), move("later", "›", T.see.later, 1)];
-    this.element = h("div", { class: "see", role: "group", "aria-label": T.see.title },
-      h("div", { class: "wide" }, field(T.builder.variable, this.variable)),
+    this.variablePart = h("div", { class: "wide" }, field(T.builder.variable, this.variable));
+    this.element = h("div", { class: "see", role: "group", "aria-label": T.see.title }, this.variablePart,
       h("div", { class: "steps-in-time wide" }, field(T.see.time, this.span), this.moves), this.dates.element, this.place.element,
       field(T.see.statistic, this.statistic), field(T.see.every, this.every));
   }

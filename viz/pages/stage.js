@@ -25,6 +25,11 @@ const MOVED = 0.02;
 const MARGIN = 0.08;
 /** A map that moves so long after a finger, a wheel or a mouse is moved by it, and not by a window of another size [ms]. */
 const GESTURE_MS = 1500;
+/** Share of the shown stretch by which an arrow moves a map, and by how many times plus and minus change its scale. */
+const STRIDE = 0.2;
+const ZOOM = 1.25;
+const ARROWS = { ArrowLeft: [-STRIDE, 0], ArrowRight: [STRIDE, 0], ArrowDown: [0, -STRIDE], ArrowUp: [0, STRIDE] };
+const ZOOMS = { "+": 1 / ZOOM, "=": 1 / ZOOM, "-": ZOOM };
 /** A question that stood so long unchanged may be asked next. */
 const EXPECT_MS = 300;
 
@@ -68,12 +73,25 @@ export class Stage {
       this.isHeld = true;
       this.on.moved(false);
     });
+    this.panes.first.place.addEventListener("keydown", (event) => this.steer(event));
     for (const name of ["pointerup", "pointercancel"]) on(window, name, () => {
       if (!this.isHeld) return;
       this.isHeld = false;
       this.gestured = performance.now();
       this.on.moved(!this.areaPart.hidden);
     });
+  }
+
+  /** Move a map by arrows, zoom it by plus and minus, and choose the cell in its middle by Enter. */
+  steer(event) {
+    const { first: { place, map } } = this.panes;
+    if (!map || event.target !== place || event.ctrlKey || event.altKey || event.metaKey) return;
+    const isMove = event.key in ARROWS || event.key in ZOOMS;
+    if (!isMove && event.key !== "Enter") return;
+    event.preventDefault();
+    this.gestured = performance.now();
+    if (isMove) map.move(...(ARROWS[event.key] ?? [0, 0]), ZOOMS[event.key]);
+    else map.pickMiddle();
   }
 
   get questions() {
@@ -297,6 +315,7 @@ export class Stage {
     this.link();
     this.brush.drawn();
     const { map } = this.panes.first;
+    this.panes.first.takeKeys(map ? T.looking.keys : "");
     if (!map?.area() || map.isHeard) return;
     map.isHeard = true;
     const before = map.area();

@@ -76,6 +76,7 @@ export const EXPLORE = {
     before: "The time before",
     yearBefore: "The same time a year earlier",
     method: (name) => `Mapped ${METHODS[name] ?? `by ${words(name)}`}`,
+    keys: "Arrows move the map, + and − zoom, Enter shows the cell in the middle over time.",
     closeCell: "Close the series of the cell",
     valueAt: (value, error, unit) => `${value}${error ? ` ± ${error}` : ""} ${unitText(unit)}`,
   },
