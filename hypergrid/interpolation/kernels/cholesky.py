@@ -26,7 +26,7 @@ FINE, UNDETERMINED, SINGULAR = 0, 1, 2
 
 # Loops run over blocks of eight numbers, which the compiler turns into one or two instructions; its own code for rows
 # of unknown length was five times slower at 20 stations.
-@jit_kernel(reordered=True, counted=False)
+@jit_kernel(reordered=True, counted=False, wrapped=False)
 def dot(a: Floats, b: Floats, count: int) -> float:
     """Compute the dot product of two padded rows."""
     total = 0.0
@@ -36,7 +36,7 @@ def dot(a: Floats, b: Floats, count: int) -> float:
     return total
 
 
-@jit_kernel(counted=False)
+@jit_kernel(counted=False, wrapped=False)
 def axpy(a: Floats, b: Floats, factor: float, start: int, count: int) -> None:
     """Subtract `factor` times padded row `b` from row `a`, starting with the block that contains `start`."""
     for first in range(start & -LANES, count, LANES):
@@ -44,7 +44,7 @@ def axpy(a: Floats, b: Floats, factor: float, start: int, count: int) -> None:
             a[first + lane] -= factor * b[first + lane]
 
 
-@jit_kernel(counted=False)
+@jit_kernel(counted=False, wrapped=False)
 def solve_lower(upper: Floats, right: Floats, count: int) -> None:
     """Solve `L y = right` in place; `upper` is L' with inverted diagonal, zero below."""
     for j in range(count):
@@ -53,7 +53,7 @@ def solve_lower(upper: Floats, right: Floats, count: int) -> None:
         right[j] = solved
 
 
-@jit_kernel(counted=False)
+@jit_kernel(counted=False, wrapped=False)
 def solve_upper(lower: Floats, right: Floats, count: int) -> None:
     """Solve `L' x = right` in place; `lower` is L with inverted diagonal, zero above."""
     for j in range(count - 1, -1, -1):
@@ -62,7 +62,7 @@ def solve_upper(lower: Floats, right: Floats, count: int) -> None:
         right[j] = solved
 
 
-@jit_kernel(counted=False)
+@jit_kernel(counted=False, wrapped=False)
 def factorise(upper: Floats, lower: Floats, count: int) -> bool:
     """Factorise C in `upper` into L' and `lower` = L, diagonals inverted; False if C needs pivoting."""
     min_pivot = MIN_PIVOT * upper[0, 0]
@@ -83,7 +83,7 @@ def factorise(upper: Floats, lower: Floats, count: int) -> bool:
     return True
 
 
-@jit_kernel(counted=False)
+@jit_kernel(counted=False, wrapped=False)
 def orthogonalise(rows: Floats, triangle: Floats, count: int) -> bool:
     """Orthonormalise rows of functions, writing R' with inverted diagonal; False if they are dependent."""
     for f in range(rows.shape[0]):
@@ -108,7 +108,7 @@ def orthogonalise(rows: Floats, triangle: Floats, count: int) -> bool:
     return True
 
 
-@jit_kernel(counted=False)
+@jit_kernel(counted=False, wrapped=False)
 def prepare(covariances: Floats, station_functions: Floats, factors: Factors, slot: int, shift: float) -> int:
     """Factorise the system of a set in the table; return `FINE`, `UNDETERMINED` or `SINGULAR`."""
     count, upper = factors.sizes[slot], factors.uppers[slot]
@@ -133,7 +133,7 @@ def prepare(covariances: Floats, station_functions: Floats, factors: Factors, sl
     return FINE if orthogonalise(rows, triangle, count) else SINGULAR
 
 
-@jit_kernel(counted=False)
+@jit_kernel(counted=False, wrapped=False)
 def _gather_functions(station_functions: Floats, members: Numbers, rows: Floats) -> None:
     rows[:] = 0.0
     for f in range(rows.shape[0]):
@@ -141,7 +141,7 @@ def _gather_functions(station_functions: Floats, members: Numbers, rows: Floats)
             rows[f, s] = station_functions[f, members[s]]
 
 
-@jit_kernel(counted=False)
+@jit_kernel(counted=False, wrapped=False)
 def solve(factors: Factors, slot: int, functions: Floats, right: Floats, scratch: Floats, what: int) -> float:
     """Turn a target's covariances with a set into weights, if requested; return the change of its variance."""
     count, rows, triangle = factors.sizes[slot], factors.rows[slot], factors.triangles[slot]

@@ -107,7 +107,7 @@ def run(chunk: TargetChunk, task: LocalTask, factors: Factors, output: ChunkOutp
 
 # Inlined and without counting references, it is 7 to 28 % faster than as part of `run`; called with its records of
 # counted arrays, it was up to twice as slow.
-@jit_kernel(counted=False, within=True)
+@jit_kernel(counted=False, within=True, wrapped=False)
 def run_target(
     chunk: TargetChunk, task: LocalTask, factors: Factors, buffers: TargetBuffers, t: int, line: Floats
 ) -> int:
@@ -182,7 +182,7 @@ def run_target(
     return SOLVED
 
 
-@jit_kernel(counted=False, within=True)
+@jit_kernel(counted=False, wrapped=False)
 def find_set(
     chunk: TargetChunk, task: LocalTask, factors: Factors, candidates: Numbers, chosen: Numbers, key: np.uint64
 ) -> int:
