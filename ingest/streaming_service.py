@@ -24,8 +24,10 @@ from ingest.deployment.deployment_file import Deployment, deploy, load, read_ver
 from ingest.sources import receiver
 from ingest.sources.spool import END, TICK, Spool, SpoolRecord, durable
 from ingest.spark.streaming_query import QueryFailed, SparkLost, StreamingJob
+from ingest.streaming import memory_shares
 from ingest.streaming.assembler import JoinStatus, MicroBatch, StateUnusable, StreamBatch
 from ingest.streaming.restart import begin_anew, has_checkpoint, replayed
+from ingest.streaming.spool_decoder import groups_of
 from ingest.streaming.stream_commit import (
     CHECKPOINT,
     DEPLOYMENTS,
@@ -46,8 +48,12 @@ RESTARTS: Final = 3
 RESTARTS_S: Final = 600.0
 PAUSE_S: Final = 30.0
 """Maximum pause between retries [s]."""
+BATCH_SHARE: Final = 1 / 32
+"""Size of a batch, as a share of a limit of memory."""
+LEAST_BATCH: Final = 1 << 20
+"""Size of a batch under a small limit [bytes]."""
 DRAIN_BATCHES: Final = 32
-"""Empty batches at a time after the end of the input, if a limit of memory bounds what each emits."""
+"""Empty batches at a time after the end of the input, as what a batch emits is bounded."""
 
 
 class _Leaving(HyperGridError):
@@ -133,7 +139,17 @@ class _StreamProgress:
                 self.failure = error
                 raise
             self._note(done, batch.groups, deployment.slice_s)
+            self._share_memory(deployment, batch.groups)
         return None
+
+    def _share_memory(self, deployment: Deployment, groups: Sequence[MicroBatch]) -> None:
+        """Decide the shares of groups of stations in the limit of memory, from the next record on."""
+        memory, names = deployment.stream.memory, groups_of(deployment)
+        if memory is None or len(names) == 1 or not self.joins.keys() >= set(names):
+            return
+        shares = memory_shares.split(memory, {name: self.joins[name] for name in names})
+        if shares is not None:
+            memory_shares.decide(self.folder / STREAM, groups[0].upto + 1, shares)
 
     def _note(self, done: CommitResult, groups: Sequence[MicroBatch], slice_s: float) -> None:
         self.batches += 1
@@ -493,7 +509,7 @@ class _StreamRun:
         # A small folder is received while Spark starts: then the query that closes its slices reads all of it.
         if trigger_s is not None and self._is_received():
             return True
-        size = self.how.batch_bytes if batch_bytes is None else batch_bytes
+        size = self._batch_bytes if batch_bytes is None else batch_bytes
         follower.start(self.folder, progress.commit_batch, trigger_s=trigger_s, batch_bytes=size)
         while True:
             if not self._is_active():
@@ -514,6 +530,15 @@ class _StreamRun:
                 return not changed
             self.on_status(progress.status())
             self.stopping.wait(0.2)
+
+    @property
+    def _batch_bytes(self) -> int:
+        """Maximum size of a batch [bytes]."""
+        memory = read_versions(self.folder / STREAM / DEPLOYMENTS)[-1].deployment.stream.memory
+        if memory is None:
+            return self.how.batch_bytes
+        # Its rows are in memory several times: parsed, on their way between processes, and beside those that wait.
+        return min(self.how.batch_bytes, max(LEAST_BATCH, round(BATCH_SHARE * memory)))
 
     def _is_active(self) -> bool:
         try:

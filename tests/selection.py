@@ -28,6 +28,7 @@ class Less(NamedTuple):
 
 OF_PATHS: Final = {
     "bench/": "bench",
+    "bench/test_stream_memory_bench.py": "spark",
     "bench/test_wo_join_bench.py": "spark",
     "browser/": "browser",
     "hypergrid/archive/test_s3.py": "s3",

@@ -2,7 +2,7 @@
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -55,8 +55,22 @@ _CHECKSUM_BYTES: Final = 4
 
 def seal(magic: bytes, version: int, content: bytes) -> bytes:
     """Prefix content with a magic, a version and a checksum."""
-    numbers = version.to_bytes(_VERSION_BYTES, "little") + zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little")
-    return magic + numbers + content
+    return b"".join(seal_chunks(magic, version, [content]))
+
+
+def seal_chunks(magic: bytes, version: int, chunks: Sequence[bytes]) -> list[bytes]:
+    """Prefix content that comes in chunks with a magic, a version and a checksum; nothing large is copied."""
+    checksum = 0
+    for chunk in chunks:
+        checksum = zlib.crc32(chunk, checksum)
+    numbers = version.to_bytes(_VERSION_BYTES, "little") + checksum.to_bytes(_CHECKSUM_BYTES, "little")
+    return [magic + numbers, *chunks]
+
+
+def sealed_version(data: bytes, magic: bytes) -> int | None:
+    """Return the version of bytes made by `seal`, before they are checked; None: they have another magic."""
+    start = len(magic)
+    return int.from_bytes(data[start : start + _VERSION_BYTES], "little") if data[:start] == magic else None
 
 
 def unseal(data: bytes, magic: bytes, version: int, *, label: str) -> bytes:

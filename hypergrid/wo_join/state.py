@@ -3,6 +3,7 @@
 import json
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -214,12 +215,31 @@ def widen(state: JoinState, streams: int) -> JoinState:
     )
 
 
-def pack(magic: bytes, header: Mapping[str, object], columns: Mapping[str, np.ndarray]) -> bytes:
+@dataclass(frozen=True)
+class _Chosen:
+    """A column of elements of an array by their indices, made when it is packed."""
+
+    array: np.ndarray
+    indices: Ints
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.array.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.indices.shape
+
+
+def pack(magic: bytes, header: Mapping[str, object], columns: Mapping[str, np.ndarray | _Chosen]) -> bytes:
     """Serialise a header and columns: magic, version, checksum, and compressed content."""
     listed = [[name, str(column.dtype), list(column.shape)] for name, column in columns.items()]
     text = json.dumps({**header, "columns": listed}, default=int).encode()
-    body = b"".join(_pack_column(column) for column in columns.values())
-    return seal(magic, VERSION, zlib.compress(len(text).to_bytes(4, "little") + text + body, 1))
+    compressor = zlib.compressobj(1)
+    chunks = [compressor.compress(len(text).to_bytes(4, "little") + text)]
+    # Column by column: beside a large join there is room for one of them.
+    chunks += [compressor.compress(_pack_column(column)) for column in columns.values()]
+    return seal(magic, VERSION, b"".join([*chunks, compressor.flush()]))
 
 
 def to_bytes(state: JoinState, description: dict[str, object], more: Mapping[str, np.ndarray] = NOTHING) -> bytes:
@@ -239,7 +259,7 @@ def to_bytes(state: JoinState, description: dict[str, object], more: Mapping[str
     join_state, stream_state = state.join_state.copy(), monitors.per.copy()
     join_state[[FREE_SLOT, FREE_ENTRY]] = NONE
     stream_state[:, [OLDEST, NEWEST]] = NONE
-    columns = {
+    columns: dict[str, np.ndarray | _Chosen] = {
         "whole": join_state,
         "steps": state.steps,
         "rows": state.rows,
@@ -251,12 +271,12 @@ def to_bytes(state: JoinState, description: dict[str, object], more: Mapping[str
         "ranks": np.concatenate([monitors.ranks[stream, : monitors.per[stream, RANKED]] for stream in range(streams)]),
         "reaches": monitors.reaches,
         "owner": owners,
-        "row": held.rows[slots],
-        "key": held.keys[held.links[slots, OWNER]],
-        "payload": held.payloads[slots],
-        "ordinal": held.links[slots, ORDINAL],
+        "row": _Chosen(held.rows, slots),
+        "key": _Chosen(held.keys, held.links[slots, OWNER]),
+        "payload": _Chosen(held.payloads, slots),
+        "ordinal": _Chosen(held.links[:, ORDINAL], slots),
         "whole_keys": held.keys[held.heads[:, SIZE] == WHOLE],
-        "arrival": held.arrivals[slots] if len(held.arrivals) > 1 else np.zeros(0, np.int64),
+        "arrival": _Chosen(held.arrivals, slots) if len(held.arrivals) > 1 else np.zeros(0, np.int64),
         **more,
     }
     header = {
@@ -268,8 +288,10 @@ def to_bytes(state: JoinState, description: dict[str, object], more: Mapping[str
     return pack(MAGIC, header, columns)
 
 
-def _pack_column(column: np.ndarray) -> bytes:
+def _pack_column(column: np.ndarray | _Chosen) -> bytes:
     """Encode a column: integers as differences along the first axis, byte planes separated, which compresses well."""
+    if isinstance(column, _Chosen):
+        column = column.array[column.indices]
     if column.dtype.kind == "i" and len(column) > 1:
         column = np.diff(column, axis=0, prepend=np.zeros_like(column[:1]))
     flat = np.ascontiguousarray(column)

@@ -145,10 +145,6 @@ class StreamSettings:
     memory: int | None = None
     """Limit of what all groups of stations hold in memory [bytes]; None: unlimited."""
 
-    def memory_of(self, groups: int) -> int | None:
-        """Return the part of the limit that each of a number of groups of stations has [bytes]."""
-        return None if self.memory is None else self.memory // groups
-
 
 @dataclass(frozen=True)
 class Deployment:
@@ -326,8 +322,8 @@ def _stream_settings(table: TomlTable, feeds: int) -> StreamSettings:
         cast("SliceOrder", table.text("order", default="whole", among=get_args(SliceOrder))),
         table.run_check("memory", lambda: parse_size(table.text("memory"))) if table.has("memory") else None,
     )
-    part = settings.memory_of(feeds if settings.join == "feed" else 1)
-    if part is not None and part < LEAST_MEMORY:
+    groups = feeds if settings.join == "feed" else 1
+    if settings.memory is not None and settings.memory < groups * LEAST_MEMORY:
         table.refuse("memory", f"needs 1MiB for each of the {feeds} feeds; got {settings.memory} bytes for all")
     return table.finish(settings)
 

@@ -19,11 +19,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState
 
 from hypergrid.core.errors import HyperGridError
-from ingest.deployment.deployment_file import read_versions, version_at
+from ingest.deployment.deployment_file import LEAST_MEMORY, read_versions, version_at
 from ingest.sources.spool import segments
 from ingest.spark.session import abandon, session, stop
 from ingest.spark.source import NAME, SCHEMA, SpoolSource
+from ingest.streaming import saved_state
 from ingest.streaming.assembler import Assembler, MicroBatch, StreamBatch, assemble_batch
+from ingest.streaming.memory_shares import share_of
 from ingest.streaming.spool_decoder import DecodedPiece, expected_origins, groups_of, merge_pieces
 from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, HELD, SPOOL, STREAM, stream_id
 
@@ -45,7 +47,8 @@ def stateful_assembler(spool: Path, deployed: Path) -> Callable[..., Iterator[pd
         piece = merge_pieces([pickle.loads(content) for frame in frames for content in frame["content"]])
         assembler = _assembler(piece, state, deployed)
         batch = assemble_batch(assembler, piece, [first for first, _ in segments(spool)])
-        kept = assembler.to_bytes()
+        folder = held_folder(deployed.parent, key[0])
+        kept = saved_state.save(folder, assembler.version, assembler.to_chunks())
         state.update((assembler.version, kept))
         _live_assemblers[key[0]] = (zlib.crc32(kept), assembler)
         yield pd.DataFrame({"grp": [key[0]], "content": [pickle.dumps(batch, protocol=5)]})
@@ -59,8 +62,11 @@ def _assembler(piece: DecodedPiece, state: GroupState, deployed: Path) -> Assemb
     check, alive = _live_assemblers.pop(piece.group, (0, None))
     deployment = version_at(read_versions(deployed), piece.upto)
     how, folder = deployment.stream, held_folder(deployed.parent, piece.group)
-    # The limit of the batch's own deployment, so that a repeated batch gives the same rows.
-    memory = how.memory_of(len(groups_of(deployment)))
+    memory = None
+    if how.memory is not None:
+        # The limit of the batch's own deployment, so that a repeated batch gives the same rows.
+        share = share_of(deployed.parent, piece.group, piece.after + 1, len(groups_of(deployment)))
+        memory = max(LEAST_MEMORY, int(share * how.memory))
     if not state.exists:
         expected = expected_origins(deployment)
         return Assembler(
@@ -68,7 +74,10 @@ def _assembler(piece: DecodedPiece, state: GroupState, deployed: Path) -> Assemb
         )
     taken, content = state.get
     is_same = alive is not None and (alive.version, check) == (taken, zlib.crc32(content))
-    assembler = alive if is_same and alive is not None else Assembler.from_bytes(bytes(content), folder)
+    if is_same and alive is not None:
+        assembler = alive
+    else:
+        assembler = Assembler.from_bytes(saved_state.load(folder, bytes(content)), folder)
     assembler.memory = memory
     return assembler
 

@@ -5,11 +5,12 @@ is emitted once no station is expected to bring it any more. With the order "who
 complete, even before older incomplete ones; with "time" slices are emitted in order of time, as in the thesis. A later
 row is an amendment and is emitted at once. Only rows that the join holds are held here.
 
-With a limit of memory the oldest rows wait on disk (`spilled_rows.py`), and a batch emits a bounded part of what is
-due; the rest comes with the next batches, in the order in which it became due. If the join alone is too large, the
-oldest slices close before they are due: what comes later of them are amendments, so nothing is lost.
+A batch emits a bounded part of what is due; the rest comes with the next batches, in the order in which it became due.
+With a limit of memory the oldest rows wait on disk (`spilled_rows.py`). If the join alone is too large, the oldest
+slices close before they are due: what comes later of them are amendments, so nothing is lost.
 """
 
+import json
 import math
 import zlib
 from bisect import bisect_right
@@ -17,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 
 from hypergrid.archive import Reject
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.core.files import seal, unseal
+from hypergrid.core.files import seal_chunks, sealed_version, unseal
 from hypergrid.core.readings import Station, equal_values
 from hypergrid.core.times import SECOND_NS
 from hypergrid.core.units import Variable
@@ -100,8 +101,9 @@ class JoinStatus:
         )
 
 
-VERSION: Final = 3
-"""Version of the serialised state; 2 is the same without a checksum."""
+VERSION: Final = 4
+"""Version of the serialised state; in earlier ones all but the rows is metadata of these, and 2 has no checksum."""
+_EARLIER: Final = 3
 MAGIC: Final = b"HGSLICES"
 _ARROW: Final = b"\xff\xff\xff\xff"
 """Prefix of a state of version 2."""
@@ -123,6 +125,8 @@ _EVER_NS: Final = 2**62
 
 ROWS_SHARE: Final = 1 / 8
 """Share of a limit of memory that held rows may take; as much may be emitted by a batch."""
+EMITTED_BYTES: Final = 256 << 20
+"""Rows that a batch emits at most, whatever the limit: they pass through Spark's JVM [bytes]."""
 FIRST_ROW_BYTES: Final = 200.0
 """Size of a row until some are there [bytes]."""
 JOIN_SHARE: Final = 3 / 8
@@ -361,7 +365,7 @@ class Assembler:
         self._close_early(int(max([*new_rows.came_ns[-1:], *clock.clock_ns[-1:]], default=self._looked_ns)), letting)
         due = self._due.append(_DueRows.of(letting))
         pool, pool_numbers = concatenate_batches([held, new_rows]), np.concatenate([self._numbers, numbers])
-        emitted, self._due = due.split(self._batch_rows(pool, len(new_rows)) or len(due.number))
+        emitted, self._due = due.split(self._batch_rows(pool, len(new_rows)))
         rows, kept = self._find_rows(emitted.number, pool, pool_numbers)
         self._held, self._numbers = pool.take(kept), pool_numbers[kept]
         self._spill()
@@ -398,12 +402,11 @@ class Assembler:
         return rows.take(np.argsort(order, kind="stable")), kept
 
     def _batch_rows(self, pool: RowBatch, arrived: int) -> int:
-        """Return how many rows a batch may emit under the limit of memory, at least one; 0 without a limit."""
-        if self.memory is None:
-            return 0
+        """Return how many rows a batch may emit, at least one."""
         self._row_bytes = pool.nbytes / len(pool) if len(pool) else self._row_bytes
+        allowed_bytes = EMITTED_BYTES if self.memory is None else min(EMITTED_BYTES, ROWS_SHARE * self.memory)
         # As many as it brought, which are in memory anyway: what waits must not grow for want of being emitted.
-        return max(1, arrived, int(ROWS_SHARE * self.memory / self._row_bytes))
+        return max(1, arrived, int(allowed_bytes / self._row_bytes))
 
     def _close_early(self, now_ns: int, letting: _Emitted) -> None:
         """Close the oldest slices if the join takes more than its share of the memory."""
@@ -532,7 +535,11 @@ class Assembler:
             letting.append((number, np.full(len(number), now_ns), True))
 
     def to_bytes(self) -> bytes:
-        about = {
+        return b"".join(self.to_chunks())
+
+    def to_chunks(self) -> list[bytes]:
+        """Serialise the state as chunks that belong behind each other; `from_bytes` restores it."""
+        about: dict[str, Any] = {
             "slice_ns": self.slice_ns,
             "idle_s": self.idle_s,
             "order": self.order,
@@ -550,7 +557,8 @@ class Assembler:
             "row_bytes": self._row_bytes,
             "spilled": [] if self._spilled is None else self._spilled.to_json(),
         }
-        more = {
+        sections = {
+            "held": self._held.to_bytes(),
             "numbers": self._numbers.tobytes(),
             "join": self._join.snapshot(),
             "due_number": self._due.number.tobytes(),
@@ -558,7 +566,9 @@ class Assembler:
             "due_late": self._due.late.tobytes(),
             "gone": b"" if self._spilled is None else self._spilled.gone_bits(),
         }
-        return seal(MAGIC, VERSION, self._held.to_bytes(about, **more))
+        about["sections"] = {name: len(section) for name, section in sections.items()}
+        text = json.dumps(about).encode()
+        return seal_chunks(MAGIC, VERSION, [len(text).to_bytes(4, "little") + text, *sections.values()])
 
     @classmethod
     def from_bytes(cls, data: bytes, folder: Path | None = None) -> "Assembler":
@@ -570,16 +580,16 @@ class Assembler:
             The bytes are of another version, or damaged, or files of the folder are missing.
         """
         try:
-            content = data if data.startswith(_ARROW) else unseal(data, MAGIC, VERSION, label="a stream")
-            return cls._from_content(content, folder)
+            return cls._from_sections(*_read_sections(data), folder)
         except StateUnusable:
             raise
         except (InvalidQuery, pa.ArrowException, LookupError, ValueError, TypeError) as error:
             raise StateUnusable(f"the state of a stream cannot be used: {error}") from error
 
     @classmethod
-    def _from_content(cls, content: bytes, folder: Path | None) -> "Assembler":
-        held, about, more = RowBatch.from_bytes(content)
+    def _from_sections(
+        cls, held: RowBatch, about: dict[str, Any], more: dict[str, bytes], folder: Path | None
+    ) -> "Assembler":
         # Earlier releases knew one order, and no limit of memory.
         made = cls(
             about["slice_ns"] / SECOND_NS, about["idle_s"], order=about.get("order", "whole"),
@@ -608,6 +618,22 @@ class Assembler:
         made._held, made._numbers = held, np.frombuffer(more["numbers"], np.int64)
         made._join = WoJoin.resume(more["join"])
         return made
+
+
+def _read_sections(data: bytes) -> tuple[RowBatch, dict[str, Any], dict[str, bytes]]:
+    """Read the held rows, what describes the state, and further sections by name."""
+    if data.startswith(_ARROW):
+        return RowBatch.from_bytes(data)
+    if sealed_version(data, MAGIC) == _EARLIER:
+        return RowBatch.from_bytes(unseal(data, MAGIC, _EARLIER, label="a stream"))
+    content = unseal(data, MAGIC, VERSION, label="a stream")
+    start = 4 + int.from_bytes(content[:4], "little")
+    about = json.loads(content[4:start])
+    sections = {}
+    for name, size in about["sections"].items():
+        sections[name] = content[start : start + size]
+        start += size
+    return RowBatch.from_bytes(sections.pop("held"))[0], about, sections
 
 
 def _repeats(rows: RowBatch) -> NDArray[np.bool_]:

@@ -22,6 +22,7 @@ from ingest.sources.spool import bring_back, durable, last_record, put_segment, 
 from ingest.streaming.stream_commit import (
     CHECKPOINT,
     HELD,
+    SHARES,
     SPOOL,
     STREAM,
     Ledger,
@@ -89,6 +90,7 @@ def forget_checkpoint(folder: Path) -> bool:
     shutil.rmtree(aside, ignore_errors=True)
     # The next state counts its batches from the first one.
     shutil.rmtree(folder / STREAM / HELD, ignore_errors=True)
+    (folder / STREAM / SHARES).unlink(missing_ok=True)
     try:
         # Renamed first, so that a kill cannot leave a partial checkpoint.
         checkpoint.rename(aside)

@@ -31,6 +31,7 @@ STREAM: Final = "stream"
 CHECKPOINT: Final = "checkpoint"
 DEPLOYMENTS: Final = "deployments"
 HELD: Final = "held"
+SHARES: Final = "shares.json"
 """within the latter: Spark's checkpoint, the deployments over time, and rows that wait on disk."""
 GAP_NS: Final = 7 * 86_400 * SECOND_NS
 """Readings further apart than this are compared with the archive separately, so that no gap is read [ns]."""

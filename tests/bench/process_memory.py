@@ -17,7 +17,7 @@ class Watch:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="memory watch", daemon=True)
         self._peaks: dict[int, tuple[bool, int]] = {}
-        self._sum_bytes = 0
+        self._python_bytes = self._sum_bytes = 0
 
     def __enter__(self) -> "Watch":
         self._thread.start()
@@ -30,14 +30,17 @@ class Watch:
         self._thread.join()
 
     def peaks(self) -> dict[str, Any]:
-        """Return the peaks [bytes]: of each Python process, of the JVM, and of what all that run Python share out."""
+        """Return the peaks [bytes]: of each Python process, of the JVM, and what all of Python, and all, share out."""
         python = sorted((peak for is_java, peak in self._peaks.values() if not is_java), reverse=True)
         java = [peak for is_java, peak in self._peaks.values() if is_java]
-        return {"python_each_bytes": python, "python_sum_bytes": self._sum_bytes, "jvm_bytes": max(java, default=0)}
+        return {
+            "python_each_bytes": python, "python_sum_bytes": self._python_bytes, "jvm_bytes": max(java, default=0),
+            "sum_bytes": self._sum_bytes,
+        }  # fmt: skip
 
     def _watch(self) -> None:
         while not self._done.wait(EVERY_S):
-            total = 0
+            total = python = 0
             for process in (self._process, *_below(self._process)):
                 try:
                     name = Path(f"/proc/{process}/comm").read_text().strip()
@@ -47,8 +50,9 @@ class Watch:
                     # It ended between two looks.
                     continue
                 self._peaks[process] = name == "java", peak
-                total += share if name != "java" else 0
-            self._sum_bytes = max(self._sum_bytes, total)
+                total += share
+                python += share if name != "java" else 0
+            self._sum_bytes, self._python_bytes = max(self._sum_bytes, total), max(self._python_bytes, python)
 
 
 def _bytes(path: Path, field: str) -> int:

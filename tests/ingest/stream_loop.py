@@ -10,6 +10,7 @@ from ingest.deployment.deployment_file import Deployment, load
 from ingest.job import ingest
 from ingest.sources.spool import END, TICK, Spool, SpoolRecord, durable, reach, segments
 from ingest.spark.streaming_query import held_folder
+from ingest.streaming import saved_state
 from ingest.streaming.assembler import Assembler, StreamBatch, assemble_batch
 from ingest.streaming.spool_decoder import expected_origins as expected_in
 from ingest.streaming.spool_decoder import groups_of, merge_pieces, parse_span
@@ -56,7 +57,7 @@ class Loop:
                 assembler = (
                     Assembler(self.deployment.slice_s, idle_s, expected=expected_in(self.deployment), folder=held)
                     if state is None
-                    else Assembler.from_bytes(state, held)
+                    else Assembler.from_bytes(saved_state.load(held, state), held)
                 )
                 assembler.memory = self.memory
                 made = assemble_batch(
@@ -64,7 +65,7 @@ class Loop:
                     merge_pieces([one for one in pieces if one.group == group]),
                     [n for n, _ in segments(spool)],
                 )
-                self.states[group] = assembler.to_bytes()
+                self.states[group] = saved_state.save(held, assembler.version, assembler.to_chunks())
                 found.append(pickle.loads(pickle.dumps(made, protocol=5)))
             if is_lost(2 * attempt):
                 continue

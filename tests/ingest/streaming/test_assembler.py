@@ -326,7 +326,7 @@ def test_more_stations_than_streams_share_some() -> None:
 def test_state_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Assembler(SLICE_S).to_bytes()
     monkeypatch.setattr("ingest.streaming.assembler.VERSION", 99)
-    with pytest.raises(StateUnusable, match="of version 99; got version 3"):
+    with pytest.raises(StateUnusable, match="of version 99; got version 4"):
         Assembler.from_bytes(kept)
 
 

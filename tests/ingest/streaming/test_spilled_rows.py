@@ -232,7 +232,7 @@ def test_a_join_closes_its_oldest_slices_within_a_size() -> None:
 
 def test_a_limited_stream_gives_the_archive_of_a_batch_ingest(tmp_path: Path) -> None:
     archive, deployment = made(tmp_path, more='\n[stream]\nidle_s = 30000\nmemory = "2MiB"\n')
-    assert deployment.stream.memory_of(2) == 1 << 20
+    assert deployment.stream.memory == 2 << 20
     sent = messages(("1", "3", "6", "9"), until_h=8.0)
     write_spool(archive / "spool", sent)
     end(archive)

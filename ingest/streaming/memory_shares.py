@@ -1,0 +1,69 @@
+"""Shares of groups of stations in a stream's memory, by what their joins need (equation 3.8 of the thesis).
+
+They are decided after a batch was committed and hold from the record behind it on, so a batch that is repeated has the
+shares that it had before. Until the need of each group is known, and where the file is damaged, shares are equal.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from hypergrid.archive.disk.checksums import read_checked, write_checked
+from hypergrid.core.errors import DamagedArchive
+from hypergrid.wo_join.memory import split_memory
+from ingest.deployment.deployment_file import LEAST_MEMORY
+from ingest.streaming.assembler import FIRST_ROW_BYTES, JoinStatus
+from ingest.streaming.stream_commit import SHARES
+
+CHANGE: Final = 0.05
+"""Shares stay until one would change by as much of the limit: rows are not moved to disk and back for less."""
+KEPT: Final = 32
+"""Decisions that stay known, for batches that are repeated."""
+
+
+def split(memory: int, joins: Mapping[str, JoinStatus]) -> dict[str, float] | None:
+    """Return the share of each group in a limit of memory [bytes]; None: the need of one is not known yet.
+
+    Each has what its rows need by equation 3.8 if all fit, and an equal part of what is left; otherwise the least and
+    a part of the rest in proportion to its need.
+    """
+    needed = {}
+    for group, join in joins.items():
+        if join.needed is None:
+            return None
+        row_bytes = join.held_bytes / join.held if join.held else FIRST_ROW_BYTES
+        needed[group] = min(float(memory), max(float(LEAST_MEMORY), join.needed * row_bytes))
+    parts = split_memory(list(needed.values()), [float(LEAST_MEMORY)] * len(needed), memory)
+    spare = (memory - sum(parts)) / len(parts)
+    return {group: (part + spare) / memory for group, part in zip(needed, parts, strict=True)}
+
+
+def decide(folder: Path, first: int, shares: Mapping[str, float]) -> None:
+    """Have shares hold from a record of the spool on, unless they hardly differ from those before.
+
+    Parameters
+    ----------
+    folder
+        Folder of the stream.
+    first
+        Number of the record.
+    """
+    decisions = _read(folder)
+    before = decisions[-1][1] if decisions else dict.fromkeys(shares, 1 / len(shares))
+    is_same = before.keys() == shares.keys() and all(abs(before[name] - shares[name]) < CHANGE for name in shares)
+    if is_same or (decisions and first <= decisions[-1][0]):
+        return
+    write_checked(folder / SHARES, {"decisions": [*decisions, (first, dict(shares))][-KEPT:]})
+
+
+def share_of(folder: Path, group: str, first: int, groups: int) -> float:
+    """Return the share of one of several groups in a batch that begins with a record."""
+    held = [shares for since, shares in _read(folder) if since <= first]
+    return held[-1].get(group, 1 / groups) if held and len(held[-1]) == groups else 1 / groups
+
+
+def _read(folder: Path) -> list[tuple[int, dict[str, float]]]:
+    try:
+        return [(first, shares) for first, shares in read_checked(folder / SHARES)["decisions"]]
+    except (FileNotFoundError, DamagedArchive, KeyError, TypeError, ValueError):
+        return []
