@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState
 
 from hypergrid.core.errors import HyperGridError
+from hypergrid.core.freed_memory import give_back
 from ingest.deployment.deployment_file import LEAST_MEMORY, read_versions, version_at
 from ingest.sources.spool import segments
 from ingest.spark.session import abandon, session, stop
@@ -30,7 +31,7 @@ from ingest.streaming.spool_decoder import DecodedPiece, expected_origins, group
 from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, HELD, SPOOL, STREAM, stream_id
 
 _live_assemblers: dict[str, tuple[int, Assembler]] = {}
-"""Assemblers of this process by group, with the checksum of their last saved state."""
+"""Small assemblers of this process by group, with the checksum of their last saved state."""
 
 
 def held_folder(stream: Path, group: str) -> Path:
@@ -50,8 +51,14 @@ def stateful_assembler(spool: Path, deployed: Path) -> Callable[..., Iterator[pd
         folder = held_folder(deployed.parent, key[0])
         kept = saved_state.save(folder, assembler.version, assembler.to_chunks())
         state.update((assembler.version, kept))
-        _live_assemblers[key[0]] = (zlib.crc32(kept), assembler)
-        yield pd.DataFrame({"grp": [key[0]], "content": [pickle.dumps(batch, protocol=5)]})
+        content = pickle.dumps(batch, protocol=5)
+        if saved_state.is_inline(kept):
+            _live_assemblers[key[0]] = (zlib.crc32(kept), assembler)
+        else:
+            # The next batch may come to another process: two with a large assembler would take twice the memory.
+            del piece, assembler, batch
+            give_back()
+        yield pd.DataFrame({"grp": [key[0]], "content": [content]})
 
     return take
 

@@ -49,6 +49,11 @@ def save(folder: Path, version: int, chunks: Sequence[bytes]) -> bytes:
     return _MAGIC + json.dumps({"name": name, "checksum": checksum}).encode()
 
 
+def is_inline(kept: bytes) -> bool:
+    """Tell whether what `save` returned is the state itself."""
+    return not kept.startswith(_MAGIC)
+
+
 def load(folder: Path, kept: bytes) -> bytes:
     """Return the state that `save` kept.
 
@@ -57,7 +62,7 @@ def load(folder: Path, kept: bytes) -> bytes:
     StateUnusable
         Its file is missing or damaged.
     """
-    if not kept.startswith(_MAGIC):
+    if is_inline(kept):
         return kept
     about = json.loads(kept.removeprefix(_MAGIC))
     path = folder / STATES / about["name"]

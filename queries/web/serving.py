@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from hypergrid.archive.disk.row_checksums import DamagedState, find_damage
 from hypergrid.core.blas import count_cores
 from hypergrid.core.errors import HyperGridError
+from hypergrid.core.freed_memory import give_back
 from hypergrid.core.importing import Importer
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.settings import Settings
@@ -333,18 +334,6 @@ def exclude_permanent_objects() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-def give_back() -> None:
-    """Collect cycles, and return freed memory to the system as far as the libraries can."""
-    # The data of an exception, such as readings above a limit, stay referenced by a cycle of a future and a traceback
-    # until Python's collector runs, which is seldom in a process with many long-lived objects.
-    gc.collect()
-    # Each thread that answers a large request fragments its own heap. glibc's malloc_trim releases the gaps of all
-    # heaps, where `free` releases at most the end of one.
-    trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 @contextmanager
