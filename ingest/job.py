@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from hypergrid.archive import Archive, Reject
 from hypergrid.archive.disk.raw_copies import RAW, hash_of, keep, sweep
+from hypergrid.core.clock_errors import encode_clock_errors
 from hypergrid.core.errors import HyperGridError, NotFound, Rejected
 from hypergrid.core.readings import Station
 from hypergrid.core.times import floor_to_microsecond, format_instant
@@ -170,7 +171,7 @@ def ingest(
                 "zone); their readings stay as they are: ingest the files into a new archive to read them this way"
             )
         if not plan.files:
-            outcome = _Outcome(snapshot=_publish(archive, described, now_ns))
+            outcome = _Outcome(snapshot=_state(archive, described, now_ns))
             return _report(run, discovery, {}, StagedBatch(plan, described, (), run.folder, {}, {}), outcome)
         described = with_file_metadata(described, plan, variables=archive.variables, stations=archive.stations)
         return _ingest_new(run, plan, discovery, described, archive, choose_engine(engine, plan))
@@ -264,18 +265,26 @@ def _ingest_new(
     return _report(run, discovery, archive.stations, stock, _Outcome(engine, totals, rejects, snapshot))
 
 
-def _publish(archive: Archive, deployment: Deployment, now_ns: int) -> str | None:
-    """Commit the publication of a deployment if it is another one: it concerns the readings that are there already.
+def _state(archive: Archive, deployment: Deployment, now_ns: int) -> str | None:
+    """Commit the statements of a deployment on readings that are there already, if they are others.
 
-    The snapshot is returned, and the description kept beside, as with readings.
+    They are its publication and the clock errors. The snapshot is returned, and the description kept beside, as with
+    readings.
     """
-    publication, path = deployment.publication, deployment.path
-    if publication is None or path is None or publication == archive.publication:
+    publication, errors, path = deployment.publication, deployment.quality.clock_errors, deployment.path
+    changed = {
+        "publication": publication is not None and publication != archive.publication,
+        "clock errors": {**archive.clock_errors, **errors} != archive.clock_errors,
+    }
+    if path is None or not any(changed.values()):
         return None
     kept = {keep_description(each, archive.path): each.name for each in (path, *deployment.tables)}
-    batch = f"publication {token(publication.attributes(), archive.snapshot)}"
-    with archive.commit(batch=batch, message="publication", now_ns=now_ns) as writer:
+    stated = {} if publication is None else publication.attributes()
+    message = " and ".join(name for name, is_other in changed.items() if is_other)
+    batch = f"{message} {token(stated, encode_clock_errors(errors), archive.snapshot)}"
+    with archive.commit(batch=batch, message=message, now_ns=now_ns) as writer:
         writer.publication(publication)
+        writer.clock_errors(errors)
         writer.described_by(kept)
     return writer.snapshot
 

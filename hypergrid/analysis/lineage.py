@@ -21,7 +21,7 @@ from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime, Not
 from hypergrid.core.lazy_libraries import pd, xr
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.result_names import drop_file_variables, value_of
-from hypergrid.core.times import Window, format_instant, parse_instant
+from hypergrid.core.times import SECOND_NS, Window, format_instant, parse_instant
 from hypergrid.core.units import unit_symbol
 from hypergrid.execution import make_plan
 from hypergrid.execution.planning.dependencies import is_fitted_to_data
@@ -67,6 +67,9 @@ class Lineage:
     changes: pd.DataFrame
     """Readings in the cell's time that differ in the newest snapshot: variable, station, time, change, value_then,
     value_now, flag_then, flag_now, arrival, and whether the reading that was there had been used."""
+    uncertain: pd.DataFrame
+    """Readings of which it depends on their clocks, right only within a bound, whether the cell has them: variable,
+    station, time, value, flag, clock_error_s, and whether it has each by its stamp (used)."""
     snapshot: str
     """Snapshot, or instant, that the readings are of."""
     newest: str
@@ -121,7 +124,8 @@ class Lineage:
             "value": _finite(self.value), "recomputed": _finite(self.recomputed),
             "now": None if self.now is None else _finite(self.now), "steps": list(self.steps),
             "stations": _list_rows(self.stations, limit), "used": int(self.readings["used"].sum()),
-            "left_out": self.left_out, "readings": _list_rows(self.readings, limit), "changed": self.changed,
+            "left_out": self.left_out, "readings": _list_rows(self.readings, limit),
+            "uncertain": _list_rows(self.uncertain, limit), "changed": self.changed,
             "changed_used": int(self.changes["used"].sum()), "changes": _list_rows(self.changes, limit),
             "snapshot": self.snapshot, "newest": self.newest, "notes": list(self.notes), "described": self.describe(),
         }  # fmt: skip
@@ -216,6 +220,8 @@ def make_lineage(
     scale = np.nanmax([abs(held), *readings["value"].abs(), 0.0])
     if not np.isclose(held, recomputed, rtol=0.0, atol=ROUNDING * scale, equal_nan=True):
         notes.append(f"the result holds {held!r}, and its query gives {recomputed!r} from these readings")
+    uncertain = _tabulate_clocks(made)
+    notes += _note_clocks(uncertain)
     changes, now, more = _list_changes(query, node, index, made, newest)
     return Lineage(
         _describe_cell(dataset, values, node, index),
@@ -228,6 +234,7 @@ def make_lineage(
         _tabulate_stations(made),
         readings,
         changes,
+        uncertain,
         read_as_of or _describe_snapshots(node),
         newest.snapshot,
         (*notes, *more),
@@ -528,6 +535,37 @@ def _count_superseded(item: TracedReadings) -> NDArray[np.int64]:
 
 def _stamps(readings: Readings) -> Window:
     return Window(int(readings.time_ns.min()), int(readings.time_ns.max()) + 1)
+
+
+# Clocks.
+
+
+def _tabulate_clocks(made: Trace) -> pd.DataFrame:
+    tables = []
+    for item in made.clocks:
+        table = _tabulate(item.base, item.readings)
+        table["clock_error_s"] = item.bound_ns / SECOND_NS
+        table["used"] = item.used
+        tables.append(table)
+    columns = [*_KEY, "value", "flag", "clock_error_s", "used"]
+    if not tables:
+        return pd.DataFrame(columns=columns).drop(columns="series").astype({"used": bool})
+    every = pd.concat(tables, ignore_index=True).sort_values("used", ascending=False, kind="stable")
+    return _drop_plain_series(every.drop_duplicates(_KEY).sort_values(_KEY, kind="stable")[columns])
+
+
+def _note_clocks(uncertain: pd.DataFrame) -> Iterator[str]:
+    """Yield the note on readings that may belong to another cell by their clocks."""
+    if not len(uncertain):
+        return
+    bounds = uncertain.groupby("station")["clock_error_s"].max()
+    named = ", ".join(f"{station}: {bound_s:g} s" for station, bound_s in bounds.head(NAMED).items())
+    more = f", {len(bounds) - NAMED} more" if len(bounds) > NAMED else ""
+    used = int(uncertain["used"].sum())
+    yield (
+        f"clocks that are right only within a bound ({named}{more}): {used:,} readings of this cell may belong to "
+        f"another, and {len(uncertain) - used:,} of others to this one"
+    )
 
 
 # Changes.

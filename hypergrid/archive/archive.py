@@ -52,6 +52,7 @@ from hypergrid.archive.disk.storage import BRANCH, S3Store, open_storage
 from hypergrid.archive.integrity import Defect, check_files, check_store, examine
 from hypergrid.archive.state_backup import check_state
 from hypergrid.archive.writer import Writer
+from hypergrid.core.clock_errors import ClockErrors
 from hypergrid.core.errors import DamagedArchive, HyperGridError, NotFound
 from hypergrid.core.publication import Publication
 from hypergrid.core.readings import Readings, Series, Station
@@ -306,11 +307,8 @@ class Archive:
         ]
         known = {info.id for info in infos}
         cited = [repository.lookup_snapshot(snapshot_id) for snapshot_id in self.cited if snapshot_id not in known]
-        older = sorted(
-            (info for info in cited if not infos or info.written_at < infos[-1].written_at),
-            key=lambda info: info.written_at,
-            reverse=True,
-        )
+        before = (info for info in cited if not infos or info.written_at < infos[-1].written_at)
+        older = sorted(before, key=lambda info: info.written_at, reverse=True)
         return tuple(snapshot for info in (*infos, *older) if (snapshot := read_snapshot(info)) is not None)
 
     @property
@@ -471,6 +469,11 @@ class Archive:
         return MappingProxyType(self.root.quality)
 
     @property
+    def clock_errors(self) -> ClockErrors:
+        """Clock errors by station (`Writer.clock_errors`); clocks of other stations are taken to be right."""
+        return self.root.clock_errors
+
+    @property
     def publication(self) -> Publication:
         """Statements about the data (`Writer.publication`)."""
         return Publication.of(self.root.publication)
@@ -581,8 +584,7 @@ class Archive:
         """
         self.require_newest()
         with wait_for_lock(self.path / LOCK), self.storage.translate_errors():
-            # The lock spans read, merge, write and publish: on a file system, concurrent Icechunk commits lose data
-            # silently.
+            # The lock spans read, merge, write and publish: on a file system, concurrent commits silently lose data.
             session = self._repository.writable_session(BRANCH)
             if self.sums is not None:
                 # An expiry that was killed left checksums to be updated.
@@ -704,9 +706,7 @@ class Archive:
                     else:
                         cite(self.storage.open(), self.snapshot)
             except icechunk.IcechunkError as error:
-                raise NotFound(
-                    f"snapshot {self.snapshot} expired, and can no longer be cited; cite a newer one"
-                ) from error
+                raise NotFound(f"snapshot {self.snapshot} expired, and can no longer be cited; cite another") from error
 
     def release(self, snapshot: str) -> None:
         """Let a cited snapshot expire like any other.

@@ -32,6 +32,7 @@ from hypergrid.archive.arrays.records import (
 )
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.variable_group import VariableGroup
+from hypergrid.core.clock_errors import ClockErrors
 from hypergrid.core.errors import ArchiveConflict
 from hypergrid.core.flags import ABSENT, MISSING
 from hypergrid.core.lru_cache import LruCache
@@ -353,6 +354,14 @@ class Writer:
         """Store the parameters of the tests that set the flags, as JSON."""
         if self._root.quality != dict(parameters):
             self._root.quality = dict(parameters)
+            self.changed = True
+
+    def clock_errors(self, errors: ClockErrors) -> None:
+        """Store clock errors of stations in place of earlier ones of these stations; others stay."""
+        stored = self._root.clock_errors
+        declared = {**stored, **{station: tuple(history) for station, history in errors.items()}}
+        if declared != stored:
+            self._root.clock_errors = declared
             self.changed = True
 
     def publication(self, publication: Publication | None) -> None:

@@ -24,7 +24,7 @@ from ingest.deployment.to_readings import ParsedRows, all_series, assemble_readi
 from ingest.formats import Parsed
 from ingest.formats.base import VALUE
 from ingest.quality.flagging import QualityFlagger, Summary
-from ingest.quality.zone import ZoneSuspicion
+from ingest.quality.zone import ZoneSuspicion, bound_clocks
 
 VALUES_AT_ONCE: Final = 12_000_000
 """Values of all columns in memory at once: about 400 MB including conversions."""
@@ -200,6 +200,7 @@ def store(
     writer.stations(stations)
     writer.publication(stock.deployment.publication)
     quality = stock.deployment.quality
+    writer.clock_errors(quality.clock_errors)
     places = {**known, **{station.id: station for station in stations}}
     # One for each variable, because variables run in parallel threads.
     inspectors = {name: QualityFlagger(quality, places, stock.deployment.slice_s) for name in variables}
@@ -236,6 +237,8 @@ def store(
     totals.quality, totals.skipped = summary.count_by_station(), summary.count_skipped()
     totals.revised = sum(inspector.revised for inspector in inspectors.values())
     totals.suspicions = [suspicion for inspector in inspectors.values() for suspicion in inspector.suspicions()]
+    if quality.bound_clocks:
+        writer.clock_errors(bound_clocks(totals.suspicions, quality.clock_errors))
     return totals
 
 

@@ -29,6 +29,7 @@ from hypergrid.core.units import (
     counter_fault,
     is_amount,
 )
+from hypergrid.wo_join.batches import KEYS_AT_ONCE
 from ingest.deployment.quality_overrides import QualityOverrides, read_quality
 from ingest.deployment.station_table import read_station_table
 from ingest.deployment.toml_table import TomlTable
@@ -298,6 +299,10 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
         publication=_publication(top.table("publication")) if top.has("publication") else None,
         store=_store(top.table("archive")),
     )
+    most_s = (KEYS_AT_ONCE - 1) // 2 * deployment.slice_s
+    for station, history in deployment.quality.clock_errors.items():
+        if any(each.bound_s >= most_s for each in history):
+            top.refuse(f"quality.clock_error_s.{station}", f"needs less than {most_s:g} s with these slices")
     return network.finish(deployment)
 
 

@@ -8,8 +8,12 @@ plus a margin; if no source is named, they are the limits that instruments of au
 [quality]
 run = true                        # false: flags stay 2, not evaluated
 zone_guard = true                 # report clocks that radiation says are hours off
+bound_clocks = false              # true: also keep how far they may be off as clock errors
 [quality.clock_shift_h]           # corrected only when told: hours added to the stamps of a station
 "7" = -2.0
+[quality.clock_error_s]           # bounds of clock errors: true times lie within them of the stamps
+"12" = 90
+"13" = [{from = 2007-10-01T00:00:00Z, s = 600}, {from = 2007-11-01T00:00:00Z, s = 0}]
 [quality.air_temperature]
 spike = {suspect = 2.0}           # the rest of the test as by default; in the variable's unit
 rate_of_change = false            # not run
@@ -18,15 +22,17 @@ climatology = {normal = [{months = [12, 1, 2], suspect = [-30, 15]}]}
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.core.clock_errors import ClockError, ClockErrors
 from hypergrid.core.errors import InvalidUnit, NotFound
-from hypergrid.core.times import SECOND_NS
+from hypergrid.core.times import SECOND_NS, parse_instant
 from hypergrid.core.units import DIMENSIONLESS_TEXT, KNOWN_VARIABLES, Variable
 from ingest.deployment.quality_settings import (
     SUN,
@@ -51,6 +57,8 @@ from ingest.deployment.toml_table import TomlTable
 
 MOST_SHIFT_H: Final = 26.0
 """Maximum clock shift [h]; time zones span -12 to +14 h."""
+MOST_CLOCK_ERROR_S: Final = MOST_SHIFT_H * 3600
+"""Maximum bound of a clock error [s]."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,15 @@ class QualityOverrides:
     """Hours added to the stamps of a station, by station."""
     variables: tuple[tuple[str, VariableTests], ...] = ()
     """Declared variables; the others have default tests."""
+    # Omitted from tokens if empty, so that deployments without any keep theirs.
+    clock_error_s: tuple[tuple[str, tuple[ClockError, ...]], ...] = field(default=(), metadata={"omit_default": True})
+    """Bounds of clock errors, by station."""
+    bound_clocks: bool = field(default=False, metadata={"omit_default": True})
+    """Whether stations that the zone guard suspects get a clock error, unless they have one."""
+
+    @property
+    def clock_errors(self) -> ClockErrors:
+        return dict(self.clock_error_s)
 
     def tests(self, variable: Variable) -> VariableTests:
         """Return the tests of a variable, in its unit."""
@@ -106,22 +123,49 @@ def read_quality(table: TomlTable, variable: Callable[[str], Variable | None]) -
         The table is invalid; the message names the key.
     """
     run, guard = (table.switch(key, default=True) for key in ("run", "zone_guard"))
+    bounded = table.switch("bound_clocks", default=False)
+    if bounded and not guard:
+        table.refuse("bound_clocks", "needs the zone guard, which finds clocks that are off; got zone_guard = false")
     shifts: tuple[tuple[str, float], ...] = ()
     if table.has("clock_shift_h"):
         inner = table.table("clock_shift_h")
         shifts = tuple(
             (name, inner.number(name, minimum=-MOST_SHIFT_H, maximum=MOST_SHIFT_H)) for name in inner.names()
         )
+    errors: tuple[tuple[str, tuple[ClockError, ...]], ...] = ()
+    if table.has("clock_error_s"):
+        inner = table.table("clock_error_s")
+        errors = tuple((name, _read_clock_error(inner, name)) for name in inner.names())
     declared = []
     for name in table.names():
-        if name in ("run", "zone_guard", "clock_shift_h"):
+        if name in ("run", "zone_guard", "bound_clocks", "clock_shift_h", "clock_error_s"):
             continue
         known = variable(name)
         if known is None:
             unknown = NotFound.among("variable", name, KNOWN_VARIABLES)
             table.refuse(name, f"is neither a key nor a variable that is known or declared: {unknown}")
         declared.append((name, _read_tests(table.table(name), default_tests(known), variable)))
-    return QualityOverrides(run, guard, shifts, tuple(declared))
+    return QualityOverrides(run, guard, shifts, tuple(declared), errors, bounded)
+
+
+def _read_clock_error(table: TomlTable, station: str) -> tuple[ClockError, ...]:
+    """Read the bound of a station's clock error: a number for all time, or tables from an instant on each."""
+
+    def read_bound(inner: TomlTable, key: str) -> float:
+        bound_s = inner.number(key, minimum=0.0, maximum=MOST_CLOCK_ERROR_S)
+        return bound_s if math.isfinite(bound_s) else inner.refuse(key, f"needs a finite number; got {bound_s!r}")
+
+    if not isinstance(table.value(station), list):
+        return (ClockError(None, read_bound(table, station)),)
+    history: list[ClockError] = []
+    starts: list[int] = []
+    for part in table.tables(station):
+        start = part.run_check("from", lambda part=part: parse_instant(part.value("from")))  # type: ignore[misc]
+        history.append(part.finish(ClockError(start, read_bound(part, "s"))))
+        starts.append(start)
+    if not history or starts != sorted(set(starts)):
+        table.refuse(station, "needs tables with instants one after the other; order them by `from`")
+    return tuple(history)
 
 
 def from_json(content: Mapping[str, Any]) -> QualityOverrides:

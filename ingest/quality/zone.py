@@ -7,13 +7,14 @@ correlates best with a clear sky. Terrain that shades one end of the day shifts 
 whole hours are preferred.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.core.clock_errors import ClockError, ClockErrors
 from hypergrid.core.readings import Position, Readings, Station
 from hypergrid.physics.sun import clear_sky, sun
 from ingest.quality.temporal import HOUR_NS, Floats
@@ -34,6 +35,8 @@ MOST_UNEXPLAINED: Final = 0.02
 # Few zones have them, and shade looks similar.
 HALF_HOURS: Final = 0.99
 """Weight of offsets by half hours."""
+LEAST_KNOWN_H: Final = 1.0
+"""How far the true offset may be from the one that was found, for shade and half hours [h]."""
 OFFSETS_H: Final = np.arange(-14.0, 14.01, 0.5)
 
 
@@ -57,8 +60,23 @@ class ZoneSuspicion:
             f"radiation of station {self.station} peaks {abs(self.noon_h):.1f} h {late} solar noon, and "
             f"{self.unexplained:.0%} of it comes under too dark a sky: its clock is likely "
             f"{sign}{hours:02d}:{minutes:02d} from the declared zone; mend the timezone of its feed, or give "
-            f'"{self.station}" = {-self.shift_h:g} under [quality.clock_shift_h]'
+            f'"{self.station}" = {-self.shift_h:g} under [quality.clock_shift_h]; until then, '
+            f'"{self.station}" = {self.bound_s:g} under [quality.clock_error_s] marks what depends on it'
         )
+
+    @property
+    def bound_s(self) -> float:
+        """Bound of the clock's error [s]."""
+        return (abs(self.shift_h) + LEAST_KNOWN_H) * 3600.0
+
+
+def bound_clocks(suspicions: Iterable[ZoneSuspicion], declared: ClockErrors) -> dict[str, tuple[ClockError, ...]]:
+    """Return the clock errors of suspected stations, without those that are declared."""
+    return {
+        suspicion.station: (ClockError(None, suspicion.bound_s),)
+        for suspicion in suspicions
+        if suspicion.station not in declared
+    }
 
 
 class ZoneGuard:

@@ -148,6 +148,7 @@ class ReadingDiff:
             if described.quality.run and total.changed:
                 tested = {name: variables[name] for name in new.series}
                 writer.quality({**self.archive.quality, **described.quality.to_json(tested)})
+            writer.clock_errors(described.quality.clock_errors)
             self._write_ledger(writer, entries, changed=total.changed > 0 or bool(stale))
         self.report.snapshot = writer.snapshot
 

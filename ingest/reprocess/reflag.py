@@ -16,7 +16,7 @@ from ingest.batch.archive_session import check_same
 from ingest.deployment.deployment_file import load
 from ingest.deployment.quality_overrides import QualityOverrides, from_json
 from ingest.quality.flagging import Summary, count_gaps, count_isolated, places_of, reflag_part, select_reflagged
-from ingest.quality.zone import RADIATION, ZoneGuard
+from ingest.quality.zone import RADIATION, ZoneGuard, bound_clocks
 
 READINGS_AT_ONCE: Final = 4_000_000
 """Readings of a variable in memory at a time, not counting those around them."""
@@ -81,10 +81,11 @@ def run_quality(
     before, after, guard = Summary(), Summary(), ZoneGuard()
     readings = changed = 0
     kept = {**archive.quality, **quality.to_json(chosen)}
-    batch = f"quality {token(kept)} after {archive.snapshot}"
+    batch = f"quality {token(kept, *quality.clock_error_s, quality.bound_clocks)} after {archive.snapshot}"
     message = f"quality of {', '.join(chosen)} by parameters {token(kept)[:12]}"
     with archive.commit(batch=batch, message=message, now_ns=now_ns) as writer:
         writer.quality(kept)
+        writer.clock_errors(quality.clock_errors)
         for name, variable in chosen.items():
             tests = quality.tests(variable)
             window = archive.extent(name)
@@ -102,7 +103,9 @@ def run_quality(
                 readings += len(new)
                 changed += writer.flags(select_reflagged(old, new))
             progress(name, 1.0)
-    suspicions = guard.suspicions(archive.stations) if quality.zone_guard else ()
+        suspicions = guard.suspicions(archive.stations) if quality.zone_guard else []
+        if quality.bound_clocks:
+            writer.clock_errors(bound_clocks(suspicions, quality.clock_errors))
     warnings = tuple(suspicion.describe() for suspicion in suspicions)
     return QualityReport(
         str(archive.path),

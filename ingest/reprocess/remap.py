@@ -82,7 +82,7 @@ def remap(
     stages = Stages(time.perf_counter, progress)
     kept = kept_descriptions(archive)
     # What the archive states may be newer than the description that it keeps.
-    described = load(deployment) if deployment is not None else replace(_latest(archive, kept), publication=None)
+    described = load(deployment) if deployment is not None else _leave_statements(_latest(archive, kept))
     with locked_archive(archive.path, described, now_ns=now_ns, on_wait=lambda: warn(WAITING)) as opened:
         scratch = Path(tempfile.mkdtemp(prefix="remap-", dir=archive.path / STAGING))
         try:
@@ -92,6 +92,11 @@ def remap(
             shutil.rmtree(scratch, ignore_errors=True)
     report.seconds, report.warnings = dict(stages.seconds), tuple(warnings)
     return report
+
+
+def _leave_statements(described: Deployment) -> Deployment:
+    """Return a deployment without what it states of readings, besides how they are read."""
+    return replace(described, publication=None, quality=replace(described.quality, clock_error_s=()))
 
 
 def versions_of(

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hypergrid.archive import Reject
+from hypergrid.core.clock_errors import ClockErrors, find_bounds_by_station_ns
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.files import seal_chunks, sealed_version, unseal
 from hypergrid.core.readings import Station, equal_values
@@ -77,7 +79,7 @@ class JoinStatus:
         join, spilled = assembler._join, assembler._spilled
         statistics = join.statistics()
         rows_bytes = assembler._held.nbytes + assembler._numbers.nbytes + assembler._due.nbytes
-        rows_bytes += 0 if spilled is None else spilled.memory_bytes
+        rows_bytes += assembler._clocks.nbytes + (0 if spilled is None else spilled.memory_bytes)
         has_arrived = np.array([stream.arrived > 0 for stream in statistics.streams])
         awake = np.array([stream.activity == "awake" for stream in statistics.streams])
         needed = sum(stream.bound for stream in statistics.streams if stream.arrived)
@@ -120,6 +122,10 @@ STALLED: Final = 256
 """Stop waiting for a station after this many rows without a later slice: its clock stands still."""
 REMEMBERED: Final = 4
 """Messages remembered per device, to recognise repeats."""
+UNCERTAIN_BYTES: Final = 300
+"""Memory of a row that is held for several slices, besides the row [bytes]."""
+_RIGHT: Final[ClockErrors] = MappingProxyType({})
+"""Clock errors where every clock is right."""
 _NEVER_NS: Final = -(2**62)
 _EVER_NS: Final = 2**62
 
@@ -225,6 +231,59 @@ class _ElapsedClock:
 
 
 @dataclass(frozen=True, eq=False)
+class _NewRows:
+    """Rows of a batch, m of them, with the slices that they may belong to."""
+
+    rows: RowBatch
+    number: NDArray[np.int64]
+    first: NDArray[np.int64]
+    own: NDArray[np.int64]
+    """Slice of the stamp."""
+    last: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: RowBatch, number: NDArray[np.int64], slice_ns: int, errors: ClockErrors) -> "_NewRows":
+        own = rows.time_ns // slice_ns
+        stations = [station for _, station in rows.origins]
+        if errors.keys().isdisjoint(stations):
+            return cls(rows, number, own, own, own)
+        bound_ns = find_bounds_by_station_ns(errors, stations, rows.origin, rows.time_ns)
+        return cls(rows, number, (rows.time_ns - bound_ns) // slice_ns, own, (rows.time_ns + bound_ns) // slice_ns)
+
+
+@dataclass
+class _UncertainRows:
+    """Rows that the join holds for several slices, as their clocks are right only within a bound."""
+
+    by_number: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Slice of each row's stamp, and for how many slices the join still holds it, by number."""
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.by_number) * UNCERTAIN_BYTES
+
+    def add(self, number: NDArray[np.int64], key: NDArray[np.int64], more: NDArray[np.int64]) -> None:
+        """Add those of some rows that are held for `more` slices than one."""
+        rows = np.flatnonzero(more > 0)
+        slices = zip(key[rows].tolist(), (more[rows] + 1).tolist(), strict=True)
+        self.by_number.update(zip(number[rows].tolist(), slices, strict=True))
+
+    def select_own(self, number: NDArray[np.int64], key: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Mask the rows that the join gave with the slice of their stamp; each is given once for each of its slices."""
+        own = np.ones(len(number), np.bool_)
+        if not self.by_number:
+            return own
+        held = np.fromiter(self.by_number, np.int64, len(self.by_number))
+        for at in np.flatnonzero(np.isin(number, held)).tolist():
+            row = int(number[at])
+            of_stamp, slices = self.by_number.pop(row)
+            own[at] = key[at] == of_stamp
+            if slices > 1:
+                self.by_number[row] = (of_stamp, slices - 1)
+        return own
+
+
+@dataclass(frozen=True, eq=False)
 class _DueRows:
     """Rows whose slices closed and that no batch has emitted yet, d of them.
 
@@ -310,6 +369,7 @@ class Assembler:
         self.memory = memory
         self._spilled = None if folder is None else SpilledRows(folder)
         self._elapsed = _ElapsedClock()
+        self._clocks = _UncertainRows()
         self._looked_ns = _NEVER_NS
         self._row_bytes = FIRST_ROW_BYTES
         self._begin()
@@ -347,8 +407,12 @@ class Assembler:
         looks = 1 + (self._join.streams - 1) // STREAMS_AT_ONCE
         return None if self.version % looks else JoinStatus.of(self)
 
-    def process(self, rows: RowBatch, clock: ClockTicks) -> EmittedRows:
-        """Process a batch in the order of the spool; return the emitted rows."""
+    def process(self, rows: RowBatch, clock: ClockTicks, errors: ClockErrors = _RIGHT) -> EmittedRows:
+        """Process a batch in the order of the spool; return the emitted rows.
+
+        A row of a station with a clock error enters the join with all slices that it may belong to: none of them closes
+        before such rows are expected no more. It is emitted with the slice of its stamp.
+        """
         self.version += 1
         new_rows = self._names.encode(rows)
         new_rows = replace(new_rows, time_ns=self._sent.first_times(new_rows))
@@ -361,7 +425,7 @@ class Assembler:
         self.counts.duplicates += int(new_rows.sizes[again].sum())
         new_rows, numbers = new_rows.take(~again), numbers[~again]
         letting: _Emitted = []
-        self._push_by_ticks(new_rows, numbers, clock, letting)
+        self._push_by_ticks(_NewRows.of(new_rows, numbers, self.slice_ns, errors), clock, letting)
         self._close_early(int(max([*new_rows.came_ns[-1:], *clock.clock_ns[-1:]], default=self._looked_ns)), letting)
         due = self._due.append(_DueRows.of(letting))
         pool, pool_numbers = concatenate_batches([held, new_rows]), np.concatenate([self._numbers, numbers])
@@ -412,7 +476,8 @@ class Assembler:
         """Close the oldest slices if the join takes more than its share of the memory."""
         if self.memory is None:
             return
-        known_bytes = self._due.nbytes + (0 if self._spilled is None else self._spilled.memory_bytes)
+        known_bytes = self._due.nbytes + self._clocks.nbytes
+        known_bytes += 0 if self._spilled is None else self._spilled.memory_bytes
         allowed = int(JOIN_SHARE * self.memory) - known_bytes
         if self._join.held_bytes <= allowed:
             return
@@ -439,16 +504,16 @@ class Assembler:
             self._held, self._numbers = self._held.take(rows), self._numbers[rows]
         self._spilled.sweep(self.version)
 
-    def _push_by_ticks(self, rows: RowBatch, numbers: NDArray[np.int64], clock: ClockTicks, letting: _Emitted) -> None:
-        start, places = 0, np.searchsorted(rows.seq, clock.seq)
-        rows_ns, ticks_ns = self._times(rows, clock, places)
+    def _push_by_ticks(self, new: "_NewRows", clock: ClockTicks, letting: _Emitted) -> None:
+        start, places = 0, np.searchsorted(new.rows.seq, clock.seq)
+        rows_ns, ticks_ns = self._times(new.rows, clock, places)
         columns = (places, clock.clock_ns, ticks_ns, clock.is_end)
         for stop, now_ns, tick_ns, is_end in zip(*(column.tolist() for column in columns), strict=True):
             latest = int(rows_ns[stop - 1]) if stop > start else self._looked_ns
             # Rows advance the join's clock too, so a tick within an eighth of a slice after a row is not needed.
             if not is_end and tick_ns < latest + self.slice_ns // 8:
                 continue
-            self._push(rows, rows_ns, numbers, slice(start, stop), letting)
+            self._push(new, rows_ns, slice(start, stop), letting)
             start = stop
             if is_end:
                 # The stream may continue after an end, with a new join.
@@ -460,7 +525,7 @@ class Assembler:
                 self._note(self._join.advance(tick_ns), np.empty(0, np.int64), now_ns, letting)
                 if self._absent_ns != _NEVER_NS and tick_ns > self._absent_ns:
                     self._sleep_absent(now_ns, letting)
-        self._push(rows, rows_ns, numbers, slice(start, len(rows)), letting)
+        self._push(new, rows_ns, slice(start, len(new.rows)), letting)
 
     def _times(
         self, rows: RowBatch, clock: ClockTicks, places: NDArray[np.intp]
@@ -475,14 +540,8 @@ class Assembler:
         ticks_ns[ticks] = elapsed_ns[is_tick]
         return elapsed_ns[~is_tick], ticks_ns
 
-    def _push(
-        self,
-        rows: RowBatch,
-        rows_ns: NDArray[np.int64],
-        numbers: NDArray[np.int64],
-        span: slice,
-        letting: _Emitted,
-    ) -> None:
+    def _push(self, new: "_NewRows", rows_ns: NDArray[np.int64], span: slice, letting: _Emitted) -> None:
+        rows = new.rows
         if span.start < span.stop and self._absent_ns == _NEVER_NS:
             # How long stations that have sent nothing are waited for after the first row.
             first_s = min(self.idle_s, max(FIRST_S, self.slice_ns / SECOND_NS))
@@ -490,29 +549,33 @@ class Assembler:
         late = span.start + int(np.searchsorted(rows_ns[span], self._absent_ns, side="right"))
         if late < span.stop and self._absent_ns < _EVER_NS:
             # Split at the instant, so that results do not depend on how arrivals are cut into batches.
-            self._push(rows, rows_ns, numbers, slice(span.start, late), letting)
+            self._push(new, rows_ns, slice(span.start, late), letting)
             self._sleep_absent(int(rows.came_ns[late]), letting)
             span = slice(late, span.stop)
-        for first in range(span.start, span.stop, PUSHED):
-            part = slice(first, min(span.stop, first + PUSHED))
-            stream, key = rows.origin[part] % MOST_STREAMS, rows.time_ns[part] // self.slice_ns
-            came_ns, elapsed_ns = rows.came_ns[part], rows_ns[part]
+        more = new.last[span] - new.first[span]
+        # A row of an uncertain clock is several tuples.
+        step = max(1, PUSHED // (1 + int(more.max(initial=0))))
+        for first in range(span.start, span.stop, step):
+            part = slice(first, min(span.stop, first + step))
+            stream, came_ns, elapsed_ns = rows.origin[part] % MOST_STREAMS, rows.came_ns[part], rows_ns[part]
             since, greatest = self._join.stalled_streams
             # Rows of a stalled clock bypass the join as amendments.
-            aside = (since[stream] > STALLED) & (key <= greatest[stream])
+            aside = (since[stream] > STALLED) & (new.first[part] <= greatest[stream])
             if self.order == "time" and self.counts.slices:
                 # A join that began after an end does not know which slices were closed before.
-                aside |= key <= self.counts.last_slice
-            letting.append((numbers[part][aside], came_ns[aside], True))
+                aside |= new.own[part] <= self.counts.last_slice
+            letting.append((new.number[part][aside], came_ns[aside], True))
             goes = ~aside
             self._looked_ns = int(elapsed_ns[-1])
+            number, low, high = (column[part][goes] for column in (new.number, new.first, new.last))
+            self._clocks.add(number, new.own[part][goes], high - low)
             # The payload is the row number, exact in float64 up to 2^53.
-            tuples = stream[goes], key[goes], numbers[part][goes].astype(np.float64)
+            tuples = stream[goes], low, number.astype(np.float64), elapsed_ns[goes]
             try:
-                matches = self._join.push(*tuples, elapsed_ns[goes])
+                matches = self._join.push(*tuples, key_high=high if more.any() else None)
             except KeysDoNotGrow as stalled:
                 matches = stalled.matches
-            self._note(matches, came_ns[goes], int(came_ns[-1]), letting)
+            self._note(matches, np.repeat(came_ns[goes], 1 + high - low), int(came_ns[-1]), letting)
 
     def _sleep_absent(self, now_ns: int, letting: _Emitted) -> None:
         """Stop waiting for stations that have sent nothing yet."""
@@ -526,12 +589,14 @@ class Assembler:
             there = ~np.isnan(matches.payloads)
             at = matches.at - before
             closed_ns = came_ns[at] if len(came_ns) else np.full(len(matches), now_ns)
-            closed_ns = np.repeat(closed_ns, there.sum(axis=1))
-            letting.append((matches.payloads[there].astype(np.int64), closed_ns, False))
-            self.counts.slices += len(np.unique(matches.key))
-            self.counts.last_slice = max(self.counts.last_slice, int(matches.key.max()))
+            number, key = matches.payloads[there].astype(np.int64), np.repeat(matches.key, there.sum(axis=1))
+            own = self._clocks.select_own(number, key)
+            letting.append((number[own], np.repeat(closed_ns, there.sum(axis=1))[own], False))
+            self.counts.slices += len(np.unique(key[own]))
+            self.counts.last_slice = max(self.counts.last_slice, int(key[own].max(initial=self.counts.last_slice)))
         if len(matches.late):
             number = matches.late.payload.astype(np.int64)
+            number = number[self._clocks.select_own(number, matches.late.key)]
             letting.append((number, np.full(len(number), now_ns), True))
 
     def to_bytes(self) -> bytes:
@@ -556,6 +621,7 @@ class Assembler:
             "memory": self.memory,
             "row_bytes": self._row_bytes,
             "spilled": [] if self._spilled is None else self._spilled.to_json(),
+            "clocks": [[number, *slices] for number, slices in self._clocks.by_number.items()],
         }
         sections = {
             "held": self._held.to_bytes(),
@@ -596,6 +662,7 @@ class Assembler:
             memory=about.get("memory"), folder=folder,
         )  # fmt: skip
         made._row_bytes = about.get("row_bytes", made._row_bytes)
+        made._clocks.by_number |= {number: (key, rest) for number, key, rest in about.get("clocks", ())}
         if about.get("spilled"):
             if folder is None:
                 raise StateUnusable("rows that wait are on disk, and the stream was not told where")
@@ -704,7 +771,7 @@ def assemble_batch(assembler: Assembler, piece: DecodedPiece, segments: Sequence
     """
     _tally(assembler.tally, piece, segments)
     assembler.rejected += piece.rejected
-    rows = assembler.process(piece.rows, piece.clock).rows
+    rows = assembler.process(piece.rows, piece.clock, piece.clock_errors).rows
     # Other segments are raw copies by now. A tally stays until its segment is one, because other groups may need it
     # longer.
     assembler.tally = {first: counts for first, counts in assembler.tally.items() if first in segments}

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hypergrid.archive import Reject
+from hypergrid.core.clock_errors import ClockErrors
 from hypergrid.core.errors import NotFound
 from hypergrid.core.flags import NOT_EVALUATED
 from hypergrid.core.readings import Station
@@ -241,6 +242,8 @@ class DecodedPiece:
     """Stations whose positions the records give."""
     variables: tuple[Variable, ...] = ()
     """Variables defined by files."""
+    clock_errors: ClockErrors = field(default_factory=dict)
+    """Clock errors by station, of the deployment that reads the records."""
 
 
 def merge_pieces(pieces: Sequence[DecodedPiece]) -> DecodedPiece:
@@ -263,6 +266,7 @@ def merge_pieces(pieces: Sequence[DecodedPiece]) -> DecodedPiece:
         sum(piece.rejected for piece in ordered),
         tuple(stations.values()),
         tuple({variable.name: variable for piece in ordered for variable in piece.variables}.values()),
+        {station: history for piece in ordered for station, history in piece.clock_errors.items()},
     )
 
 
@@ -627,6 +631,7 @@ class _SpanDecoder:
             rejected=sum(feed_rows.rejected for feed_rows in group_rows),
             stations=tuple(station for feed_rows in group_rows for station in feed_rows.stations.values()),
             variables=tuple(variable for feed_rows in group_rows for variable in feed_rows.variables.values()),
+            clock_errors=self._deployment.quality.clock_errors,
         )
 
 

@@ -146,6 +146,7 @@ def commit(
             # Without emitted rows and rejects there is nothing worth a commit.
             if rows or entries or any(group.rejects for group in groups):
                 writer.set_stream(batch.stream, asdict(ledger))
+                writer.clock_errors(deployment.quality.clock_errors)
     # The commit must be durable before Spark marks the batch as done and before its segments are retired, so that a
     # power cut cannot leave either without the commit.
     archive.settle()

@@ -17,6 +17,7 @@ from hypergrid.archive.arrays.records import FileEntry, Json, Reject
 from hypergrid.archive.arrays.table import ColumnTable, append_rows
 from hypergrid.archive.arrays.withdrawn import Withdrawn
 from hypergrid.archive.disk.concurrent_io import open_group, open_root
+from hypergrid.core.clock_errors import ClockError, decode_clock_errors, encode_clock_errors
 from hypergrid.core.errors import NotFound
 
 _RECORDS: Final[dict[str, type[Reject] | type[FileEntry]]] = {"rejects": Reject, "files": FileEntry}
@@ -72,6 +73,10 @@ class Root:
     """Stations by id, as encoded by `records.encode_station`."""
     quality = _Attribute[Json](dict, optional=True)
     """Parameters of the tests that set the flags; empty if none ran."""
+    clock_errors = _Attribute[dict[str, tuple[ClockError, ...]]](
+        lambda stored: decode_clock_errors(dict(stored)), optional=True, encode=encode_clock_errors
+    )
+    """Clock errors by station; absent if none was declared."""
     publication = _Attribute[dict[str, str]](dict, optional=True)
     """Statements about the data, as of `Publication.attributes`; empty if none were made."""
     described_by = _Attribute[dict[str, str]](dict, optional=True)

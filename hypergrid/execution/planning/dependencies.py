@@ -137,24 +137,35 @@ def find_all_needed(surface: Perspective, times: Times) -> dict[str, Times]:
 
 Changes = Mapping[str, Sequence[Window]]
 """Windows of the written slices, by variable."""
+Leaf = Callable[[Perspective, TimeAxis, int], NDArray[np.bool_]]
+"""Masks the time cells of an axis that what happened to the readings of a base, or of its converts, may affect, as far
+as `reach` [ns] around the cells; shape (time cells,)."""
 
 
 def affected_time_cells(node: Perspective, changes: Changes) -> NDArray[np.bool_]:
     """Mask the time cells of a perspective that may have changed, shape (time cells,)."""
+
+    def find_changed(readings: Perspective, time: TimeAxis, reach_ns: int) -> NDArray[np.bool_]:
+        return mask_cells(time, [_widen_window(window, reach_ns) for window in _reading_windows(readings, changes)])
+
+    return propagate_to_cells(node, find_changed)
+
+
+def propagate_to_cells(node: Perspective, leaf: Leaf) -> NDArray[np.bool_]:
+    """Mask the time cells of a perspective that what `leaf` masks above the readings may affect."""
     operator, time = node.operator, node.topology.time
     if isinstance(operator, Base):
-        return _mask_cells(time, _reading_windows(node, changes))
+        return leaf(node, time, 0)
     if isinstance(operator, Aggregate) and "time" in operator.dimensions:
-        return _mask_covering(node, changes)
+        return _mask_covering(node, operator, leaf)
     if isinstance(operator, InterpolateInTime):
-        reach_ns = operator.reach_ns(node.source.stations)
-        return _mask_cells(time, [_widen_window(window, reach_ns) for window in _source_windows(node.source, changes)])
+        return _mask_around(node, operator.reach_ns(node.source.stations), leaf)
     if isinstance(operator, Recur):
-        return affected_time_cells(node.source, changes)[find_normal_cells(node.source.topology.time, time)]
-    touched_mask = np.logical_or.reduce([affected_time_cells(source, changes) for source in node.sources])
-    if isinstance(operator, Interpolate) and is_fitted_to_data(operator) and touched_mask.any():
-        return np.ones_like(touched_mask)
-    return np.asarray(touched_mask, dtype=bool)
+        return propagate_to_cells(node.source, leaf)[find_normal_cells(node.source.topology.time, time)]
+    affected = np.logical_or.reduce([propagate_to_cells(source, leaf) for source in node.sources])
+    if isinstance(operator, Interpolate) and is_fitted_to_data(operator) and affected.any():
+        return np.ones_like(affected)
+    return np.asarray(affected, dtype=bool)
 
 
 def is_fitted_to_data(operator: Interpolate) -> bool:
@@ -171,22 +182,29 @@ def is_fitted_to_data(operator: Interpolate) -> bool:
     return has_model and not isinstance(operator.arguments.get("variogram"), Variogram)
 
 
-def _mask_covering(node: Perspective, changes: Changes) -> NDArray[np.bool_]:
-    """Mask the cells of an aggregate over time that cover a change."""
-    source, time, operator = node.source, node.topology.time, node.operator
-    if isinstance(operator, Aggregate) and operator.reach_ns:
-        # A function that looks around is affected by changes before and after its cells.
-        return _mask_cells(
-            time, [_widen_window(window, operator.reach_ns) for window in _source_windows(source, changes)]
-        )
-    if source.holds_readings:
-        return _mask_cells(time, _reading_windows(source, changes))
+def _mask_covering(node: Perspective, operator: Aggregate, leaf: Leaf) -> NDArray[np.bool_]:
+    """Mask the cells of an aggregate over time that cover an affected cell."""
+    source, time = node.source, node.topology.time
+    # A function that looks around is affected by changes before and after its cells.
+    if operator.reach_ns or source.holds_readings:
+        return _mask_around(node, operator.reach_ns, leaf)
     if isinstance(time, Instants):
         raise TypeError("an aggregate over time has cells")
     ranges = cover(source.topology.time, time)
-    below = affected_time_cells(source, changes)
+    below = propagate_to_cells(source, leaf)
     before = np.append(0, np.cumsum(below if ranges.members is None else below[ranges.members]))
     return np.asarray(before[ranges.stop] > before[ranges.first])
+
+
+def _mask_around(node: Perspective, reach_ns: int, leaf: Leaf) -> NDArray[np.bool_]:
+    """Mask the cells of a step that looks around by `reach_ns`."""
+    source, time = node.source, node.topology.time
+    if source.holds_readings:
+        return leaf(source, time, reach_ns)
+    starts, ends = find_block_bounds(source.topology.time)
+    affected = propagate_to_cells(source, leaf)
+    edges = zip(starts[affected].tolist(), ends[affected].tolist(), strict=True)
+    return mask_cells(time, [Window(start - reach_ns, end + reach_ns) for start, end in edges])
 
 
 def _reading_windows(node: Perspective, changes: Changes) -> list[Window]:
@@ -198,25 +216,24 @@ def _reading_windows(node: Perspective, changes: Changes) -> list[Window]:
     return [Window(window.start_ns - longest_ns, window.stop_ns) for window in written]
 
 
-def _source_windows(node: Perspective, changes: Changes) -> list[Window]:
-    """Return the windows of changes in the source of a step that looks around."""
-    if node.holds_readings:
-        return _reading_windows(node, changes)
-    starts, ends = _block_bounds(node.topology.time)
-    changed = affected_time_cells(node, changes)
-    return [Window(*edges) for edges in zip(starts[changed].tolist(), ends[changed].tolist(), strict=True)]
-
-
 def _widen_window(window: Window, reach_ns: int) -> Window:
     return Window(window.start_ns - reach_ns, window.stop_ns + reach_ns)
 
 
-def _mask_cells(time: TimeAxis, windows: Sequence[Window]) -> NDArray[np.bool_]:
+def mask_cells(time: TimeAxis, windows: Sequence[Window]) -> NDArray[np.bool_]:
     """Mask the cells that share an instant with any of the windows."""
-    starts, ends = _block_bounds(time)
-    block_mask = np.zeros(len(starts), dtype=bool)
-    for window in windows:
-        block_mask |= (starts < window.stop_ns) & (ends > window.start_ns)
+    starts, ends = find_block_bounds(time)
+    edges = [(max(window.start_ns, -(2**63)), min(window.stop_ns, 2**63 - 1)) for window in windows]
+    opening, closing = np.array(edges, np.int64).reshape(-1, 2).T
+    first, stop = np.searchsorted(ends, opening, side="right"), np.searchsorted(starts, closing)
+    return mask_blocks(time, first, stop)
+
+
+def mask_blocks(time: TimeAxis, first: NDArray[np.intp], stop: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Mask the cells with a block in any range from `first` to below `stop`, shape (ranges,) each."""
+    blocks = len(find_block_bounds(time)[0])
+    opened, closed = (np.bincount(edge, minlength=blocks + 1) for edge in (first, stop))
+    block_mask = np.cumsum(opened - closed)[:blocks] > 0
     if not isinstance(time, Periodic):
         return block_mask
     cells = np.zeros(time.count, dtype=bool)
@@ -224,7 +241,8 @@ def _mask_cells(time: TimeAxis, windows: Sequence[Window]) -> NDArray[np.bool_]:
     return cells
 
 
-def _block_bounds(time: TimeAxis) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def find_block_bounds(time: TimeAxis) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the starts and ends of the blocks of time cells, ascending, shape (blocks,) each."""
     # An instant is a cell of one nanosecond.
     return (time.corners, time.corners + 1) if isinstance(time, Instants) else blocks_of(time)
 

@@ -23,6 +23,7 @@ from hypergrid.core.version import VERSION
 from hypergrid.execution.diagnostics import coverage_of, note_all_missing
 from hypergrid.execution.operators.cells import Cells
 from hypergrid.execution.planning.explain import round_length_ns
+from hypergrid.execution.running.clock_cells import find_clock_dependence
 from hypergrid.execution.running.run import Outcome
 from hypergrid.interpolation import Variogram
 from hypergrid.perspective import (
@@ -436,6 +437,10 @@ def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
     of_steps = (about(item) for about in kinds for item in surface.list_chain())
     notes = [*outcome.notes, *dict.fromkeys(filter(None, of_steps))]
     notes += outcome.tally(coverage_of(surface)).notes(surface)
+    dependence = find_clock_dependence(surface)
+    if dependence is not None and dependence.cells.any():
+        attributes["hypergrid_clock_cells"] = dependence.list_runs()
+        notes.append(dependence.describe())
     if outcome.is_empty:
         notes.append(note_all_missing(surface, outcome.left_out))
     if outcome.extrapolated is not None and outcome.extrapolated.any():

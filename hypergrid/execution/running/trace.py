@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.core.clock_errors import find_reading_bounds_ns
 from hypergrid.core.errors import InvalidQuery, SingularSystem, TooLarge
 from hypergrid.core.flags import MEANINGS
 from hypergrid.core.readings import Readings, Series
@@ -22,6 +23,7 @@ from hypergrid.execution.operators.grids import cover_space
 from hypergrid.execution.operators.interpolations import ReportingStations, prepare_interpolation, select_stations
 from hypergrid.execution.operators.intervals import find_cells, find_crowded_series, is_sliding, select_tiles
 from hypergrid.execution.planning.dependencies import find_covered_cells, is_fitted_to_data
+from hypergrid.execution.running.clock_cells import find_block_ranges, read_uncertain
 from hypergrid.execution.running.evaluate import Evaluator
 from hypergrid.interpolation import Field, Targets, Variogram
 from hypergrid.interpolation.methods.conditioning import models_of
@@ -99,6 +101,18 @@ class TracedReadings:
 
 
 @dataclass(frozen=True, eq=False)
+class TracedClocks:
+    """Readings of which it depends on their clocks whether the traced cells have them."""
+
+    base: Base
+    readings: Readings
+    bound_ns: NDArray[np.int64]
+    """Bound of each clock error [ns], shape (readings,)."""
+    used: NDArray[np.bool_]
+    """Whether the cells have each by its stamp, shape (readings,)."""
+
+
+@dataclass(frozen=True, eq=False)
 class TracedStations:
     """Stations that an interpolation used for the traced cells."""
 
@@ -125,6 +139,7 @@ class Trace:
     """From the surface down."""
     stations: list[TracedStations] = field(default_factory=list)
     readings: list[TracedReadings] = field(default_factory=list)
+    clocks: list[TracedClocks] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -268,6 +283,7 @@ class _Tracer:
             return np.ones(len(readings), dtype=bool) if looks_around else _mask_in_cells(readings, time, rows, 0)
 
         self._keep(read, window, inside, wanted, is_inside)
+        self._trace_clocks(restrict_readings(node.source, window), time, wanted)
 
     def _trace_first(self, node: Perspective, wanted: Mask, valued: Mask) -> None:
         """Trace the first reading of each series in each slice."""
@@ -285,6 +301,16 @@ class _Tracer:
         read.explain(~_mask_in_cells(read.raw, time, valued), "its cell has no value")
         inside = _mask_in_cells(read.raw, time, wanted)
         self._keep(read, window, inside, wanted, lambda readings: _mask_in_cells(readings, time, rows, 0))
+        self._trace_clocks(restrict_readings(node, window), time, wanted)
+
+    def _trace_clocks(self, node: Perspective, time: TimeCells, wanted: Mask) -> None:
+        """Trace the readings that lie in the cells or beside them, depending on their clocks."""
+        for readings, bound_ns in read_uncertain(node):
+            ranges = find_block_ranges(readings, bound_ns, time)
+            rows = np.flatnonzero(ranges.mask_readings(time, wanted, readings.index))
+            uncertain = readings.take_rows(rows)
+            used = _mask_in_cells(uncertain, time, wanted)
+            self._trace.clocks.append(TracedClocks(node.bases[0], uncertain, bound_ns[rows], used))
 
     # Interpolations.
 
@@ -317,6 +343,12 @@ class _Tracer:
         )
         inside = np.isin(read.raw.index, columns)
         self._keep(read, window, inside, wanted, lambda readings: np.ones(len(readings), dtype=bool))
+        if isinstance(read.base.source, ArchiveSource):
+            # A value between readings depends on their exact times.
+            bound_ns = find_reading_bounds_ns(read.base.source.archive.clock_errors, read.raw)
+            rows = np.flatnonzero(used & (bound_ns > 0))
+            clocks = TracedClocks(read.base, read.raw.take_rows(rows), bound_ns[rows], np.ones(len(rows), dtype=bool))
+            self._trace.clocks.append(clocks)
 
     def _follow_interpolation(self, node: Perspective, operator: Interpolate, mask: Mask) -> None:
         rows, places = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))

@@ -3,12 +3,16 @@
 import json
 import tomllib
 from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hypergrid.core.clock_errors import ClockError
 from hypergrid.core.errors import InvalidDeployment
+from hypergrid.core.times import parse_instant
+from hypergrid.core.tokens import token
 from hypergrid.core.units import KNOWN_VARIABLES, Variable
 from ingest.deployment.deployment_file import from_mapping
 from ingest.deployment.quality_overrides import DEFAULTS, KINDS, QualityOverrides, default_tests, from_json
@@ -116,6 +120,27 @@ def test_parameters_survive_json() -> None:
     }
 
 
+def test_clock_errors_are_of_all_time_or_from_instants_on() -> None:
+    changing = [{"from": "2007-10-01", "s": 600}, {"from": datetime(2007, 11, 1, tzinfo=UTC), "s": 0}]
+    given = _quality({"clock_error_s": {"7": 90, "9": changing}})
+    starts = map(parse_instant, ("2007-10-01", "2007-11-01"))
+    assert given.clock_errors == {
+        "7": (ClockError(None, 90.0),),
+        "9": tuple(ClockError(start, bound_s) for start, bound_s in zip(starts, (600.0, 0.0), strict=True)),
+    }
+    # Tokens of deployments without any stay.
+    assert token(_quality({})) == token(QualityOverrides()) != token(given)
+    assert "clock_error_s" not in str(_quality({}).to_json(KNOWN_VARIABLES))
+
+
+def test_a_clock_error_of_too_many_slices_is_refused() -> None:
+    feed = {"name": "f", "files": "*.csv", "format": "csv"}
+    content = {"network": {"name": "n", "slice_s": 1}, "feed": [feed], "quality": {"clock_error_s": {"7": 2046}}}
+    assert from_mapping(content).quality.clock_errors
+    with pytest.raises(InvalidDeployment, match=r"quality.clock_error_s.7 needs less than 2047 s with these slices"):
+        from_mapping({**content, "quality": {"clock_error_s": {"7": [{"from": "2007-10-01", "s": 2047}]}}})
+
+
 @pytest.mark.parametrize(
     ("content", "path"),
     [
@@ -125,6 +150,16 @@ def test_parameters_survive_json() -> None:
         ),
         ({"run": "yes"}, "quality.run needs true or false"),
         ({"clock_shift_h": {"7": 99}}, "quality.clock_shift_h.7 needs a number between -26 and 26"),
+        ({"bound_clocks": True, "zone_guard": False}, "quality.bound_clocks needs the zone guard"),
+        ({"clock_error_s": {"7": -1}}, "quality.clock_error_s.7 needs a number between 0 and 93600; got -1"),
+        ({"clock_error_s": {"7": float("nan")}}, "quality.clock_error_s.7 needs a finite number; got nan"),
+        ({"clock_error_s": {"7": []}}, "quality.clock_error_s.7 needs tables with instants one after the other"),
+        (
+            {"clock_error_s": {"7": [{"from": "2007-10-02", "s": 1}, {"from": "2007-10-01", "s": 2}]}},
+            "quality.clock_error_s.7 needs tables with instants one after the other; order them by `from`",
+        ),
+        ({"clock_error_s": {"7": [{"s": 1}]}}, r"clock_error_s.7\[0\].from cannot be used"),
+        ({"clock_error_s": {"7": [{"from": "2007-10-02", "bound": 1}]}}, r"clock_error_s.7\[0\].s is missing"),
         ({"air_temperature": {"spikes": {}}}, "quality.air_temperature.spikes is an unknown key; did you mean 'spike'"),
         ({"air_temperature": {"spike": {"suspct": 1}}}, "quality.air_temperature.spike.suspct is an unknown key"),
         ({"air_temperature": {"spike": {"suspect": -1}}}, "quality.air_temperature.spike.suspect needs a number"),

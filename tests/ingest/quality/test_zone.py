@@ -6,10 +6,11 @@ import pvlib
 import pytest
 from numpy.typing import NDArray
 
+from hypergrid.core.clock_errors import ClockError
 from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.physics.sun import clear_sky, sun
 from ingest.quality.temporal import HOUR_NS
-from ingest.quality.zone import ZoneGuard, ZoneSuspicion
+from ingest.quality.zone import ZoneGuard, ZoneSuspicion, bound_clocks
 
 Floats = NDArray[np.float64]
 PLACES = {"alps": (7.2, 45.9, 2450.0), "tropics": (-68.3, 12.1, 5.0), "south": (174.8, -41.3, 120.0)}
@@ -52,6 +53,10 @@ def test_a_clock_that_is_off_is_told_with_its_hours(place: str, shift_h: float) 
     # A whole day is told by no sun; a half hour is told as one of the hours beside it.
     assert abs((found.shift_h - shift_h + 12.0) % 24.0 - 12.0) == (0.0 if shift_h.is_integer() else 0.5)
     assert f'"7" = {-found.shift_h:g} under [quality.clock_shift_h]' in found.describe()
+    assert f'"7" = {found.bound_s:g} under [quality.clock_error_s]' in found.describe()
+    assert found.bound_s / 3600 > abs((shift_h + 12.0) % 24.0 - 12.0)
+    assert bound_clocks([found], {}) == {"7": (ClockError(None, found.bound_s),)}
+    assert bound_clocks([found], {"7": ()}) == {}
     assert abs((found.noon_h - shift_h + 12.0) % 24.0 - 12.0) < 1.0
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from hypergrid.archive import Archive
 from hypergrid.cli.main import main
+from hypergrid.core.clock_errors import ClockError
 from hypergrid.core.errors import ArchiveConflict, InvalidDeployment, NotFound
 from hypergrid.core.flags import FAIL, TESTS
 from ingest.job import IngestReport, ingest
@@ -139,6 +140,23 @@ def test_a_clock_is_told_and_corrected_only_when_told(
     others = [n for n, one in enumerate(before.series("air_temperature")) if one.station != station]
     old, new = (one.read("air_temperature", series=np.array(others)) for one in (before, after))
     np.testing.assert_array_equal(old.time_ns, new.time_ns)
+
+
+def test_a_clock_that_is_off_is_bounded_on_request(archive: Archive, network: Path, tmp_path: Path) -> None:
+    assert archive.clock_errors == {}
+    path = _deployment(network, tmp_path, "\n[quality]\nbound_clocks = true\n")
+    [warning] = run_quality(archive.path, deployment=path, now_ns=NOW_NS).warnings
+    bound = {warning.split()[3]: (ClockError(None, 3 * 3600.0),)}
+    assert archive.latest().clock_errors == bound
+    # A batch ingest does the same, and a bound that is stated counts.
+    ingest([network], tmp_path / "b", deployment=path, engine="inprocess", now_ns=NOW_NS)
+    assert Archive.open(tmp_path / "b").clock_errors == bound
+    [station] = bound
+    path = _deployment(
+        network, tmp_path, f'\n[quality]\nbound_clocks = true\n[quality.clock_error_s]\n"{station}" = 7500\n'
+    )
+    run_quality(archive.path, deployment=path, now_ns=NOW_NS)
+    assert archive.latest().clock_errors == {station: (ClockError(None, 7500.0),)}
 
 
 def test_an_ingest_tells_what_it_found(ingested: tuple[Path, IngestReport], network: Path, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ingest.deployment.deployment_file import Column
+from hypergrid.core.clock_errors import ClockError, ClockErrors
+from ingest.deployment.deployment_file import Column, SliceOrder
 from ingest.streaming.assembler import MOST_STREAMS, STALLED, Assembler, EmittedRows, StateUnusable
 from ingest.streaming.spool_decoder import ClockTicks, Dictionary, RowBatch, concatenate_batches
 
@@ -396,3 +397,70 @@ def test_a_station_that_comes_for_the_first_time_weeks_later_gets_slices_and_ame
     assert not (let_go.late & ~of_new).any()
     assert len(let_go.rows) + len(assembler) == len(came)
     assert len(assembler) < 40 * 21, "a new station is waited for until its 32nd row"
+
+
+def interval_workload(seed: int, errors_s: list[float]) -> tuple[RowBatch, dict[str, tuple[ClockError, ...]]]:
+    """Return rows of stations in order of time, each later than its stamp by a delay of its own, and clock errors."""
+    random = np.random.default_rng(seed)
+    sent = []
+    for station in range(len(errors_s)):
+        times = np.sort(random.uniform(0, 1200, 100))
+        sent += [(time + float(delay), time, station) for delay in [random.uniform(0, 3)] for time in times]
+    came_s, time_s, station_of = zip(*sorted(sent), strict=True)
+    errors = {str(number): (ClockError(None, error_s),) for number, error_s in enumerate(errors_s) if error_s}
+    return rows(list(came_s), list(time_s), list(station_of)), errors
+
+
+def emit_all(came: RowBatch, errors: ClockErrors, *, order: SliceOrder, cuts: int) -> dict[int, tuple[int, bool]]:
+    assembler, parts = Assembler(SLICE_S, 1e6, order=order), []
+    bounds = np.linspace(0, len(came), cuts + 1).astype(int)
+    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+        parts.append(assembler.process(came.take(np.arange(start, stop)), ClockTicks.empty(), errors))
+        assembler = Assembler.from_bytes(assembler.to_bytes())
+        assert assembler.counts.readings == assembler.counts.released + assembler.held_readings
+    parts.append(assembler.process(came.take(np.arange(0)), clock_of([len(came) + 1], [1e5], [True]), errors))
+    assert len(assembler) == 0
+    assert not assembler._clocks.by_number
+    return released(parts)
+
+
+def close_slices(came: RowBatch, emitted: dict[int, tuple[int, bool]], slice_ns: int) -> dict[int, int]:
+    """Return when each slice was closed, from the rows that were emitted with it."""
+    own = dict(zip(came.seq.tolist(), (came.time_ns // slice_ns).tolist(), strict=True))
+    return {own[seq]: closed_ns for seq, (closed_ns, late) in emitted.items() if not late}
+
+
+@pytest.mark.parametrize("order", ["whole", "time"])
+@pytest.mark.parametrize("seed", range(12))
+def test_no_slice_closes_before_a_row_that_may_belong_to_it_by_its_clock(seed: int, order: SliceOrder) -> None:
+    errors_s = [0.0, 25.0, 4.0, float(np.random.default_rng(seed).uniform(0, 60))]
+    came, errors = interval_workload(seed, errors_s)
+    outcomes = [emit_all(came, errors, order=order, cuts=cuts) for cuts in (1, 9)]
+    assert outcomes[0] == outcomes[1]
+    # Every row is emitted once, value by value as it came, and with the slice of its stamp.
+    assert sorted(outcomes[0]) == came.seq.tolist()
+    slice_ns = round(SLICE_S * NS)
+
+    def find_early(emitted: dict[int, tuple[int, bool]]) -> int:
+        """Count the slices that closed before a row came that may belong to them."""
+        closings, early = close_slices(came, emitted, slice_ns), set()
+        for seq, station, time_ns, came_ns in zip(came.seq, came.origin, came.time_ns, came.came_ns, strict=True):
+            bound_ns = round(errors_s[station] * NS)
+            for key in range((time_ns - bound_ns) // slice_ns, (time_ns + bound_ns) // slice_ns + 1):
+                if not emitted[int(seq)][1] and closings.get(key, came_ns) < came_ns:
+                    early.add(key)
+        return len(early)
+
+    assert find_early(outcomes[0]) == 0
+    assert find_early(emit_all(came, {}, order=order, cuts=1)) > 10
+    closings = close_slices(came, outcomes[0], slice_ns)
+    rows_of = {seq: key for seq, key in zip(came.seq.tolist(), (came.time_ns // slice_ns).tolist(), strict=True)}
+    assert all(outcomes[0][seq][0] == closings[key] for seq, key in rows_of.items() if not outcomes[0][seq][1])
+    assert sum(late for _, late in outcomes[0].values()) < len(came) // 20
+
+
+def test_a_row_later_than_all_slices_it_may_belong_to_is_an_amendment_once() -> None:
+    came = rows([*range(0, 600, 10), 610.0], [*range(0, 600, 10), 5.0], [0] * 61)
+    emitted = emit_all(came, {"0": (ClockError(None, 12.0),)}, order="whole", cuts=3)
+    assert emitted[61] == (610 * NS, True)
+    assert sorted(emitted) == list(range(1, 62))
