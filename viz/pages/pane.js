@@ -95,6 +95,8 @@ export class Pane {
       if (shown.range) this.map.range = shown.range;
       this.map.draw(shown.frame, shown.estimated);
       this.map.hatch(shown.uncertain ?? null, shown.frame.shape);
+      // Of a map that is still computed it is not known: that of the one before stays.
+      if (shown.hull !== undefined) this.map.pale(shown.hull);
       this.map.mark(shown.picked);
     } else {
       this.map = this.opening = null;
@@ -191,13 +193,14 @@ export class Pane {
 }
 
 /** What a map shows at one time, in words. */
-export function mapWords({ surface, title, units, frame }) {
+export function mapWords({ surface, title, units, frame, beyond }) {
   const range = spread(frame.values);
   const values = range ? T.pane.range(short(range[0]), short(range[1]), units) : (frame.fraction < 1 ? T.pane.nothingYet : T.pane.allMissing);
   const height = frame.level_m === undefined ? "" : T.pane.at(number(frame.level_m));
   const rest = frame.computed.includes(0) ? T.pane.paler : "";
   const circles = surface.dims[1] === "lon" ? T.pane.circles : "";
-  return T.pane.map({ title, units, time: instant(frame.time), height, across: frame.shape[1], up: frame.shape[0], percent: number(100 * frame.fraction, 0), values, rest, circles });
+  const outside = beyond > 0 ? (beyond < 1 ? T.pane.beyond(number(Math.max(1, 100 * beyond), 0)) : T.pane.allBeyond) : "";
+  return T.pane.map({ title, units, time: instant(frame.time), height, across: frame.shape[1], up: frame.shape[0], percent: number(100 * frame.fraction, 0), values, rest, circles, outside });
 }
 
 /** The table of a finished query without a map, as lines. */
