@@ -104,7 +104,7 @@ def test_an_alert_is_made_by_mouse_while_its_preview_follows(
     opened.wait_for_selector("#preview-picture canvas")
     eventually(opened, lambda: len(data(opened, "bands", "times", "preview-picture")) > 0)
     names = data(opened, "lines", "station", "preview-picture")
-    assert names[-1].startswith("level "), "the number is a line"
+    assert names[-1].startswith("Threshold "), "the number is a line"
     assert 2 < len(names) <= 13
     opened.get_by_label("The value", exact=True).select_option(label="is below")
     opened.get_by_label("Threshold [°C]").fill("-80")
