@@ -111,7 +111,8 @@ export class StandingPreview {
     if (this.told !== told || !this.place.figure) return;
     fill(this.place.figure, told, episodes);
     const known = new Map(this.frame.known.stations.features.map((feature) => [feature.id, feature.properties.name]));
-    this.key.replaceChildren(legendOf(keys(told, episodes, known)));
+    const named = keys(told, episodes, known);
+    this.key.replaceChildren(...(named.length > 1 ? [legendOf(named)] : []));
   }
 
   async redraw() {

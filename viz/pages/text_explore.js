@@ -67,7 +67,7 @@ export const EXPLORE = {
     hatched: (percent, limit, unit) => ` Hatched: ${percent} % of the cells, with a standard error above ${limit} ${unitText(unit)}.`,
     noHatchYet: " Cells are hatched once all are computed.",
     beyond: "Cells beyond the stations",
-    extrapolated: { veil: "Paler, as extrapolated", same: "Like the others" },
+    extrapolated: { veil: "Faded, as extrapolated", same: "Like the others" },
     rangeOne: "the values of this picture alone",
     finer: "Refine the cells, and follow the map, while I look",
     compare: "Compared",
