@@ -95,8 +95,6 @@ export class Pane {
       if (shown.range) this.map.range = shown.range;
       this.map.draw(shown.frame, shown.estimated);
       this.map.hatch(shown.uncertain ?? null, shown.frame.shape);
-      // Of a map that is still computed it is not known: that of the one before stays.
-      if (shown.hull !== undefined) this.map.pale(shown.hull);
       this.map.mark(shown.picked);
     } else {
       this.map = this.opening = null;
@@ -117,8 +115,17 @@ export class Pane {
     this.drawnSize = size;
     this.figure.head(visible(shown.heading), shown.surface.source, visible(shown.headingBeside ?? ""));
     this.caption.textContent = visible(shown.words);
+    if (view === "map") this.fade(shown);
     this.saves.hidden = this.details.hidden = false;
     if (this.details.open) this.fillTable();
+  }
+
+  /** Fade the cells of a map beyond its stations, and say so; of one that is still computed those of the one before. */
+  async fade(shown) {
+    const outside = await shown.outside;
+    if (!outside || this.shown !== shown) return;
+    this.map.pale(outside.hull);
+    this.caption.textContent = visible(shown.words + beyondWords(outside.beyond ?? 0));
   }
 
   /** Draw what a question has to show, or say why there is nothing; return what is drawn. */
@@ -193,15 +200,17 @@ export class Pane {
 }
 
 /** What a map shows at one time, in words. */
-export function mapWords({ surface, title, units, frame, beyond }) {
+export function mapWords({ surface, title, units, frame }) {
   const range = spread(frame.values);
   const values = range ? T.pane.range(short(range[0]), short(range[1]), units) : (frame.fraction < 1 ? T.pane.nothingYet : T.pane.allMissing);
   const height = frame.level_m === undefined ? "" : T.pane.at(number(frame.level_m));
   const rest = frame.computed.includes(0) ? T.pane.paler : "";
   const circles = surface.dims[1] === "lon" ? T.pane.circles : "";
-  const outside = beyond > 0 ? (beyond < 1 ? T.pane.beyond(number(Math.max(1, 100 * beyond), 0)) : T.pane.allBeyond) : "";
-  return T.pane.map({ title, units, time: instant(frame.time), height, across: frame.shape[1], up: frame.shape[0], percent: number(100 * frame.fraction, 0), values, rest, circles, outside });
+  return T.pane.map({ title, units, time: instant(frame.time), height, across: frame.shape[1], up: frame.shape[0], percent: number(100 * frame.fraction, 0), values, rest, circles });
 }
+
+/** Which share of a map's cells lies beyond its stations, in words; none where none does. */
+const beyondWords = (share) => (share === 0 ? "" : share < 1 ? T.pane.beyond(number(Math.max(1, 100 * share), 0)) : T.pane.allBeyond);
 
 /** The table of a finished query without a map, as lines. */
 export function linesOf(series) {

@@ -58,15 +58,13 @@ async function frameContent(question, part, common) {
     return { ...common, heading, values, words: T.views.histogram(title, units, number(values.filter(Number.isFinite).length), instant(frame.time)) };
   }
   const hatched = part === "value" && common.hatch ? await hatchOf(question, { time, level, range, share: common.hatch }) : {};
-  const outside = await beyondOf(question, common);
-  return { ...common, ...hatched, ...outside, heading, frame, range, words: mapWords({ surface, title, units, frame, ...outside }) };
+  return { ...common, ...hatched, outside: outsideOf(question, common), heading, frame, range, words: mapWords({ surface, title, units, frame }) };
 }
 
-/** The hull of a map's stations, and the share of its cells beyond, once all are computed. */
-async function beyondOf(question, { surface, extrapolated }) {
-  if (question.state !== "done") return {};
+/** The hull of a map's stations and the share of its cells beyond, to come: no picture waits for them. Nothing while cells are computed. */
+async function outsideOf(question, { surface, extrapolated }) {
+  if (question.state !== "done") return null;
   if (extrapolated === "same" || surface.dims[1] !== "lon") return { hull: null };
-  // A map is shown without it as well.
   question.outside ??= hullOfQuery(question.document).then((hull) => ({ hull, beyond: hull && shareBeyond(hull, surface) }), () => ({ hull: null }));
   return question.outside;
 }
@@ -149,7 +147,7 @@ export function differenceOf(first, second) {
     const computed = one.computed.map((value, at) => Math.min(value, other.computed[at]));
     const frame = { ...one, values: less("values"), estimate: less("estimate"), computed, fraction: Math.min(one.fraction, other.fraction), error: null };
     const range = spread(frame.estimate);
-    return { ...common, frame, range, words: mapWords({ surface: first.surface, title, units: first.units, frame, beyond: first.beyond }) };
+    return { ...common, frame, range, words: mapWords({ surface: first.surface, title, units: first.units, frame }) };
   }
   if (first.view === "lines") {
     const held = new Map(second.lines.map((line) => [line.name, new Map(line.times.map((time, at) => [time, line.values[at]]))]));
