@@ -124,8 +124,10 @@ export class Pane {
   async fade(shown) {
     const outside = await shown.outside;
     if (!outside || this.shown !== shown) return;
-    this.map.pale(outside.hull);
-    this.caption.textContent = visible(shown.words + beyondWords(outside.beyond ?? 0));
+    // Faded, an error would look like a smaller one.
+    const fades = shown.part !== "variance";
+    this.map.pale(outside.hull, fades);
+    this.caption.textContent = visible(shown.words + (fades ? beyondWords(outside.beyond ?? 0) : ""));
   }
 
   /** Draw what a question has to show, or say why there is nothing; return what is drawn. */

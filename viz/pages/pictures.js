@@ -122,12 +122,12 @@ export class MapPicture {
     this.hatching.data = { ...this.hatching.data, image: [image(marks, rows * across, width)] };
   }
 
-  /** Pale the cells beyond a hull of stations, and outline it; null pales none. */
-  pale(hull) {
+  /** Outline a hull of stations, and fade the cells beyond it where `fades`; null does neither. */
+  pale(hull, fades) {
     if (hull === (this.figure.hull ?? null)) return;
     this.figure.hull = hull;
     const { column, row } = extent(this.surface);
-    for (const [name, columns] of Object.entries(asColumns(hull, column, row))) this.figure.find(name).data = columns;
+    for (const [name, columns] of Object.entries({ ...asColumns(hull, column, row), ...(fades ? {} : { beyond: { xs: [], ys: [] } }) })) this.figure.find(name).data = columns;
   }
 
   /** What stretch of the ground is shown, in degrees; null where it is in metres, or as it was at first. */
