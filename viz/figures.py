@@ -4,8 +4,9 @@ Sources and models that the page looks up by name: `surface` (the image), `veil`
 uncertain ones), `stations`, `picked` (the chosen cell), `box` (the chosen region), `lines`, `bands` around them,
 `points` on them, `bars`, `bins` and `models` of a variogram, `brush` (over cells that are not chosen), `colours` (the
 colour mapper), `bar` (the colour bar), `labels` of stations, `across` and `upwards` (ranges), `heading` (above) and
-`source` (below). Each map has its ground: `sea`, `land`, `relief`, `contours`, `heights` (labels of contours), `coast`,
-`borders`; and `ruler`, its width in metres, which the scale bar measures.
+`source` (below). A map has `hull` (around the stations) and `beyond` (over cells outside of it), and each has its
+ground: `sea`, `land`, `relief`, `contours`, `heights` (labels of contours), `coast`, `borders`; and `ruler`, its width
+in metres, which the scale bar measures.
 """
 
 import math
@@ -96,6 +97,8 @@ class ThemeColours:
     grid: str
     veil: str
     """Overlay of cells that are only estimated."""
+    beyond: str
+    """Overlay of cells beyond the stations; fainter, as it may cover half of a map."""
     sea: str
     land: str
     """Ground of maps, on which both slopes towards the light and away from it are seen."""
@@ -108,12 +111,12 @@ class ThemeColours:
 
 LOOKS: Final[dict[Theme, ThemeColours]] = {
     "light": ThemeColours(
-        ground="#ffffff", panel="#f3f5f7", ink="#1d2733", grid="#d5dbe1", veil="#ffffff70", sea="#d3e1ec",
-        land="#f3f5f7", contour="#7d6a4c", shadow="#2b3a4c90", light="#ffffffd0",
+        ground="#ffffff", panel="#f3f5f7", ink="#1d2733", grid="#d5dbe1", veil="#ffffff70", beyond="#ffffff4c",
+        sea="#d3e1ec", land="#f3f5f7", contour="#7d6a4c", shadow="#2b3a4c90", light="#ffffffd0",
     ),
     "dark": ThemeColours(
-        ground="#171d24", panel="#10151a", ink="#e4e9ee", grid="#37424d", veil="#10151a80", sea="#0b2236",
-        land="#2a333c", contour="#a8926a", shadow="#000000b0", light="#c8dcf050",
+        ground="#171d24", panel="#10151a", ink="#e4e9ee", grid="#37424d", veil="#10151a80", beyond="#10151a58",
+        sea="#0b2236", land="#2a333c", contour="#a8926a", shadow="#000000b0", light="#c8dcf050",
     ),
 }  # fmt: skip
 
@@ -209,6 +212,7 @@ def map_figure(
     _image(plot, bounds, veil, "veil")
     hatch = LinearColorMapper(palette=[f"{look.ground}d0"], low=0, high=1, nan_color="#00000000")
     _image(plot, bounds, hatch, "hatch")
+    _hull(plot, look)
     _brush(plot, bounds, look)
     _outlines(plot, look, over=True)
     plot.scatter(
@@ -273,6 +277,8 @@ def overview_figure(
     plot = _ground(extent.widen(height / width), words, look, room=width, tools=_TOOLS, height=height)
     plot.xaxis.axis_label = plot.yaxis.axis_label = None
     plot.toolbar_location, plot.toolbar_inner, plot.toolbar.autohide = "right", True, True
+    # Within a figure its tools stand on white otherwise, also in the dark.
+    plot.toolbar.stylesheets = [f":host(.bk-inner) {{ background-color: {look.ground}; }}"]
     plot.min_border = 0
     plot.grid.grid_line_alpha = 0.6
     _outlines(plot, look, over=False)
@@ -501,6 +507,15 @@ def make_relief_palette(look: ThemeColours) -> list[str]:
         colour, share = (look.shadow, away) if away > 0 else (look.light, towards)
         palette.append(f"{colour[:7]}{round(int(colour[7:], 16) * share):02x}")
     return palette
+
+
+def _hull(plot: figure, look: ThemeColours) -> None:
+    """Add a veil over cells beyond the stations, and the outline of their convex hull, both empty."""
+    beyond = ColumnDataSource({"xs": [], "ys": []}, name="beyond")
+    _keep_look(plot.multi_polygons("xs", "ys", source=beyond, fill_color=look.beyond, line_color=None))
+    outline = ColumnDataSource({"xs": [], "ys": []}, name="hull")
+    for colour, width, dash in ((f"{look.ground}{HALO}", 3.2, "solid"), (look.ink, 1.2, "dashed")):
+        _keep_look(plot.multi_line("xs", "ys", source=outline, line_color=colour, line_width=width, line_dash=dash))
 
 
 def _outlines(plot: figure, look: ThemeColours, *, over: bool) -> None:

@@ -83,6 +83,21 @@ def test_a_map_sharpens_until_it_equals_the_download(opened: Page, tmp_path: Pat
     assert np.isfinite(shown[rows, columns]).all()
 
 
+def test_cells_beyond_the_stations_are_faded(opened: Page) -> None:
+    run(opened, SMALL)
+    caption = opened.locator("#caption")
+    expect(caption).to_contain_text(re.compile(r"\d+ % of the cells are extrapolated"))
+    (outline,), stations = data(opened, "hull", "xs"), data(opened, "stations", "lon")
+    assert (min(outline), max(outline)) == (min(stations), max(stations))
+    ((rings,),) = data(opened, "beyond", "xs")
+    assert len(rings) == 2, "a box with a hole"
+    unfold(opened, "looks-part")
+    opened.get_by_label("Cells beyond the stations").select_option("same")
+    eventually(opened, lambda: data(opened, "beyond", "xs") == [])
+    expect(caption).not_to_contain_text("extrapolated")
+    assert "extrapolated=same" in opened.url
+
+
 @pytest.mark.usefixtures("unhurried")
 def test_estimated_cells_can_be_left_out_and_the_run_stopped(opened: Page, address: str) -> None:
     write(opened, finer(500))

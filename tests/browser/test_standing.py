@@ -104,8 +104,11 @@ def test_an_alert_is_made_by_mouse_while_its_preview_follows(
     opened.wait_for_selector("#preview-picture canvas")
     eventually(opened, lambda: len(data(opened, "bands", "times", "preview-picture")) > 0)
     names = data(opened, "lines", "station", "preview-picture")
-    assert names[-1].startswith("level "), "the number is a line"
+    assert names[-1].startswith("Threshold "), "the number is a line"
     assert 2 < len(names) <= 13
+    keys = opened.locator("#standing-preview .legend li").all_inner_texts()
+    assert (keys[0], keys[-1]) == (names[-1], "While an alert lasts")
+    assert len(keys) >= 3, "places with alerts, or how many, are named"
     opened.get_by_label("The value", exact=True).select_option(label="is below")
     opened.get_by_label("Threshold [°C]").fill("-80")
     expect(said).to_contain_text("No alert would have been raised from 2007-09-")

@@ -7,6 +7,17 @@ const Bokeh = window.Bokeh;
 // BokehJS (3.9) has each plot listen to the viewport, and never leave it: every figure that ever was would be kept. When its
 // width changes the page draws anew anyhow.
 if (window.visualViewport) window.visualViewport.addEventListener = () => {};
+// It measures all texts by one canvas that is never drawn; Chromium keeps what it knows of each text until a canvas is
+// drawn, so that a board would hold each tick, value and time that it ever showed. A new canvas now and then holds none.
+const MEASURED = 500;
+let measured = 0;
+let ruler = null;
+Bokeh.require("core/graphics").text_width = (text, font) => {
+  if (measured % MEASURED === 0) ruler = document.createElement("canvas").getContext("2d");
+  measured += 1;
+  ruler.font = font;
+  return ruler.measureText(text).width;
+};
 /** Width of a letter above and below a figure, as a rule [px]. */
 const [HEADING_PX, SOURCE_PX] = [9, 5.5];
 /** Width of the axis beside which they begin [px]. */

@@ -18,6 +18,9 @@ const HALO_PX = 1.5;
 /** Shortest contour with an elevation, and least distance between two of these [px]. */
 const [LABELLED_PX, APART_PX] = [110, 90];
 const METRES_PER_DEGREE = 111_195;
+/** Brightness of level ground, which is transparent, as `hypergrid.layers.ground` has it; and over how many cells relief fades towards unknown ground. */
+const LEVEL = 1 + 254 * Math.SQRT1_2;
+const FADE = 24;
 
 /**
  * Lay the ground below a map, later than what is drawn now, and again where the map is moved.
@@ -79,7 +82,7 @@ function drawGround(figure, { shape, shade, interval, contours }, extent) {
   if (!shape) return;
   const { west, east, south, north } = extent;
   const [rows, columns] = shape;
-  figure.find("relief").data = { image: [bytesImage(finer(shade, rows, columns, FINER), FINER * rows, FINER * columns)], x: [west], y: [south], dw: [east - west], dh: [north - south] };
+  figure.find("relief").data = { image: [bytesImage(finer(faded(shade, rows, columns), rows, columns, FINER), FINER * rows, FINER * columns)], x: [west], y: [south], dw: [east - west], dh: [north - south] };
   const levels = new Set(contours.map(({ level }) => level));
   const isThick = (level) => Math.round(level / interval) % EVERY === 0;
   const none = ![...levels].some(isThick);
@@ -92,6 +95,21 @@ function drawGround(figure, { shape, shade, interval, contours }, extent) {
     halo: width.map((one) => one + HALO_PX),
   };
   figure.find("heights").data = heights(contours.filter(({ level }) => none || isThick(level)), figure);
+}
+
+/** Brightness that fades to that of level ground where unknown ground (0) is near: relief would end in an edge of the layer. */
+function faded(bytes, rows, columns) {
+  const away = Float32Array.from(bytes, (value) => (value ? FADE : 0));
+  const near = (at, row, column, by) => {
+    for (const [up, across, length] of [[0, by, 1], [by, 0, 1], [by, by, Math.SQRT2], [by, -by, Math.SQRT2]]) {
+      const [r, c] = [row + up, column + across];
+      if (r >= 0 && c >= 0 && r < rows && c < columns) away[at] = Math.min(away[at], away[r * columns + c] + length);
+    }
+  };
+  // A chamfer transform: distances from above, then from below.
+  for (let at = 0; at < away.length; at += 1) near(at, Math.floor(at / columns), at % columns, -1);
+  for (let at = away.length - 1; at >= 0; at -= 1) near(at, Math.floor(at / columns), at % columns, 1);
+  return bytes.map((value, at) => value && Math.round(LEVEL + (value - LEVEL) * (away[at] / FADE)));
 }
 
 /** Bytes of cells in finer cells, between the centres as they are weighted; unknown ones (0) have sharp edges. */

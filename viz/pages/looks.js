@@ -9,6 +9,7 @@ import { FitForm } from "./variogram.js";
 const FILM_MS = 400;
 export const VIEWS = { map: ["map", "lines", "heat", "histogram", "variogram"], series: ["lines", "heat", "histogram", "variogram"] };
 const ESTIMATED = ["veil", "same", "hidden"];
+const EXTRAPOLATED = ["veil", "same"];
 /** Shares of what the colours span above which a standard error is hatched, as choices. */
 const HATCHES = ["", "0.1", "0.25", "0.5"];
 /** What is beside an answer and comes of it, so that it cannot be compared with it. */
@@ -64,8 +65,9 @@ export class Looks {
     this.span = choice("colour-span", Object.entries(T.looking.spans), draw, "all");
     this.hatch = choice("hatch", HATCHES.map((share) => [share, share ? T.looking.hatchAbove(100 * share) : T.looking.noHatch]), () => this.on.beside(), "");
     this.estimated = choice("estimated", ESTIMATED.map((name) => [name, T.answer.estimated[name]]), () => this.on.estimated(), "veil");
+    this.extrapolated = choice("extrapolated", EXTRAPOLATED.map((name) => [name, T.looking.extrapolated[name]]), draw, "veil");
     this.finer = h("input", { id: "finer-cells", type: "checkbox", checked: true, on: { change: () => this.on.note() } });
-    const made = popover("looks-part", "", field(T.looking.palette, this.palette, T.looking.paletteHint), field(T.looking.span, this.span), field(T.looking.hatch, this.hatch), field(T.answer.estimatedCells, this.estimated), tick(T.looking.finer, this.finer));
+    const made = popover("looks-part", "", field(T.looking.palette, this.palette, T.looking.paletteHint), field(T.looking.span, this.span), field(T.looking.hatch, this.hatch), field(T.answer.estimatedCells, this.estimated), field(T.looking.beyond, this.extrapolated), tick(T.looking.finer, this.finer));
     made.say(T.looking.title);
     return made;
   }
@@ -119,9 +121,9 @@ export class Looks {
     const [time, level] = ["time", "level"].map((name) => this.wanted?.[name] ?? this.sliders[name].input.value);
     const given = {
       view: this.view, time, level, estimated: this.estimated.value, beside: this.beside.value, difference: this.difference.checked ? "1" : "", pick: this.clicked ? scaled(this.picked, 1 / refined).join(",") : "",
-      compare: this.compare.value, palette: this.palette.value, colours: this.span.value, hatch: this.hatch.value, finer: this.finer.checked ? "" : "no", ...(this.view === "variogram" ? this.fit.state() : {}),
+      compare: this.compare.value, palette: this.palette.value, colours: this.span.value, hatch: this.hatch.value, extrapolated: this.extrapolated.value, finer: this.finer.checked ? "" : "no", ...(this.view === "variogram" ? this.fit.state() : {}),
     };
-    const usual = { estimated: "veil", compare: "beside", palette: "sequential", colours: "all" };
+    const usual = { estimated: "veil", compare: "beside", palette: "sequential", colours: "all", extrapolated: "veil" };
     return Object.fromEntries(Object.entries(given).filter(([name, value]) => value && value !== "0" && value !== usual[name]));
   }
 
@@ -131,7 +133,7 @@ export class Looks {
     const pick = (params.get("pick") ?? "").split(",").map(Number);
     this.clicked = pick.length === 2 && pick.every((one) => Number.isInteger(one) && one >= 0);
     this.picked = this.clicked ? pick : null;
-    for (const [select, name] of [[this.beside, "beside"], [this.compare, "compare"], [this.palette, "palette"], [this.span, "colours"], [this.hatch, "hatch"], [this.estimated, "estimated"]]) {
+    for (const [select, name] of [[this.beside, "beside"], [this.compare, "compare"], [this.palette, "palette"], [this.span, "colours"], [this.hatch, "hatch"], [this.estimated, "estimated"], [this.extrapolated, "extrapolated"]]) {
       const known = [...select.options].map((option) => option.value);
       const usual = select === this.beside ? "" : known[0];
       select.value = known.includes(params.get(name)) ? params.get(name) : usual;

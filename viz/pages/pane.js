@@ -124,8 +124,19 @@ export class Pane {
     this.drawnSize = size;
     this.figure.head(visible(shown.heading), shown.surface.source, visible(shown.headingBeside ?? ""));
     this.caption.textContent = visible(shown.words);
+    if (view === "map") this.fade(shown);
     this.saves.hidden = this.details.hidden = false;
     if (this.details.open) this.fillTable();
+  }
+
+  /** Fade the cells of a map beyond its stations, and say so; of one that is still computed those of the one before. */
+  async fade(shown) {
+    const outside = await shown.outside;
+    if (!outside || this.shown !== shown) return;
+    // Faded, an error would look like a smaller one.
+    const fades = shown.part !== "variance";
+    this.map.pale(outside.hull, fades);
+    this.caption.textContent = visible(shown.words + (fades ? beyondWords(outside.beyond ?? 0) : ""));
   }
 
   /** Draw what a question has to show, or say why there is nothing; return what is drawn. */
@@ -208,6 +219,9 @@ export function mapWords({ surface, title, units, frame }) {
   const circles = surface.dims[1] === "lon" ? T.pane.circles : "";
   return T.pane.map({ title, units, time: instant(frame.time), height, across: frame.shape[1], up: frame.shape[0], percent: number(100 * frame.fraction, 0), values, rest, circles });
 }
+
+/** Which share of a map's cells lies beyond its stations, in words; none where none does. */
+const beyondWords = (share) => (share === 0 ? "" : share < 1 ? T.pane.beyond(number(Math.max(1, 100 * share), 0)) : T.pane.allBeyond);
 
 /** The table of a finished query without a map, as lines. */
 export function linesOf(series) {

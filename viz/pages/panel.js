@@ -250,12 +250,12 @@ export class PanelView {
     const { surface } = question;
     if (surface.kind === "series") question.table = await api.series(question.id);
     const { panel } = this;
-    const { level = "0", estimated = "veil", pick = "", time = "0" } = panel.view ?? {};
+    const { level = "0", estimated = "veil", extrapolated = "veil", pick = "", time = "0" } = panel.view ?? {};
     const view = VIEWS[surface.kind].includes(panel.view?.view) ? panel.view.view : this.usualView(question);
     const [row, column] = surface.dims ?? [];
     const picked = pick ? pick.split(",").map(Number) : null;
     const cell = picked ?? (surface.dims && [surface[row], surface[column]].map((centres) => Math.floor(centres.length / 2)));
-    const shared = { view, level: Number(level), estimated, fit: {}, cell, picked, stations: this.frame.known.stations };
+    const shared = { view, level: Number(level), estimated, extrapolated, fit: {}, cell, picked, stations: this.frame.known.stations };
     const newest = surface.times.length - 1;
     let at = panel.last ? newest : Math.min(Number(time), newest);
     let found = await content(question, "value", { ...shared, time: at });

@@ -3,6 +3,7 @@
 import { visible } from "./dom.js";
 import { clear, Figure, image, span, spread, stretch } from "./figures.js";
 import { layGround } from "./ground.js";
+import { asColumns } from "./hull.js";
 import { T } from "./text.js";
 import { theme } from "./theme.js";
 
@@ -118,6 +119,14 @@ export class MapPicture {
       if ((x + y) % HATCH_STEP < HATCH_LINE && isUncertain[Math.floor(y / across) * columns + Math.floor(x / across)]) marks[at] = 1;
     }
     this.hatching.data = { ...this.hatching.data, image: [image(marks, rows * across, width)] };
+  }
+
+  /** Outline a hull of stations, and fade the cells beyond it where `fades`; null does neither. */
+  pale(hull, fades) {
+    if (hull === (this.figure.hull ?? null)) return;
+    this.figure.hull = hull;
+    const { column, row } = extent(this.surface);
+    for (const [name, columns] of Object.entries({ ...asColumns(hull, column, row), ...(fades ? {} : { beyond: { xs: [], ys: [] } }) })) this.figure.find(name).data = columns;
   }
 
   /** What stretch of the ground is shown, in degrees; null where it is in metres, or as it was at first. */
@@ -284,14 +293,19 @@ export async function drawLines(place, lines, { variable, units, title, points =
 export function legend(lines) {
   const { light, dark } = LINE_COLOURS;
   if (lines.length < 2 || lines.length > light.length) return null;
+  return legendOf(lines.map(({ name }, at) => [name, `light-dark(${light[at]}, ${dark[at]})`]));
+}
+
+/** A legend of [name, colour] pairs. */
+export function legendOf(pairs) {
   const list = document.createElement("ul");
   list.className = "legend";
-  lines.forEach(({ name }, at) => {
+  for (const [name, colour] of pairs) {
     const item = document.createElement("li");
     item.textContent = visible(name);
-    item.style.setProperty("--key", `light-dark(${light[at]}, ${dark[at]})`);
+    item.style.setProperty("--key", colour);
     list.append(item);
-  });
+  }
   return list;
 }
 

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { gridStep } from "./builder.js";
-import { button, choice, field, h, number } from "./dom.js";
+import { button, choice, field, h, instant, number } from "./dom.js";
 import { popover } from "./popover.js";
 import { regionOf } from "./region.js";
 import { T } from "./text.js";
@@ -12,7 +12,6 @@ import { longName, variableChoices } from "./variables.js";
 const SPANS = [1, 3, 7, 30, 365];
 const [HOUR_MS, DAY_MS] = [3_600_000, 86_400_000];
 const KM_PER_DEGREE = 111.32;
-const MONTHS = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", timeZone: "UTC" });
 
 const instantOf = (value) => (typeof value === "string" ? Date.parse(/(Z|[+-]\d\d:?\d\d)$/.test(value) ? value : /T/.test(value) ? `${value}Z` : value) : NaN);
 
@@ -56,10 +55,11 @@ function timeWords(document) {
   const [from, until] = boundsOf(document);
   if (!(until > from)) return T.see.allReadings;
   const isDays = from % DAY_MS === 0 && until % DAY_MS === 0;
-  if (isDays) return MONTHS.formatRange(from, until - DAY_MS);
-  const hour = (at) => new Date(at).toISOString().slice(11, 16);
-  const days = MONTHS.formatRange(from, until);
-  return `${days}, ${hour(from)} – ${hour(until)}`;
+  const [first, last] = [from, isDays ? until - DAY_MS : until].map((at) => instant(new Date(at).toISOString().slice(0, isDays ? 10 : 16)).replace(" UTC", ""));
+  if (first === last) return first;
+  // As much of the end as differs: its day and its year may be those of the beginning.
+  const shared = first.slice(0, 10) === last.slice(0, 10) ? 11 : first.slice(0, 4) === last.slice(0, 4) ? 5 : 0;
+  return `${first} – ${last.slice(shared)}`;
 }
 
 function placeWords(document, stations) {
@@ -104,7 +104,9 @@ export class See {
     this.span = choice("span", [["", T.see.allReadings], ...SPANS.map((days) => [String(days), T.builder.last(days)])], (days) => days && attempt(() => this.last(Number(days))), "");
     const clock = (id) => h("input", { type: "datetime-local", id, max: "2261-12-31T00:00", on: { change: () => this.typed() } });
     [this.from, this.until] = [clock("from"), clock("until")];
-    this.dates = popover("dates", T.see.dates, field(T.builder.from, this.from), field(T.builder.until, this.until));
+    /** The fields write days and months in the order of the browser's language. */
+    this.written = h("p", { id: "dates-written", class: "quiet" });
+    this.dates = popover("dates", T.see.dates, field(T.builder.from, this.from), field(T.builder.until, this.until), this.written);
     this.dates.say(T.see.datesShown);
     this.shown = button(T.see.asShown, () => this.takeArea(), { id: "as-shown" });
     this.place = popover("place-part", T.see.place, h("div", { class: "buttons small" }, button(T.see.everywhere, () => this.takeBox(region.everywhere()), { id: "everywhere" }), this.shown), region.element);
@@ -132,6 +134,7 @@ export class See {
     const [from, until] = boundsOf(document);
     // What is being typed is left alone.
     for (const [input, at] of [[this.from, from], [this.until, until]]) if (input !== globalThis.document.activeElement) input.value = localTime(at);
+    this.written.textContent = until > from ? T.see.datesWritten(...[from, until].map((at) => instant(new Date(at).toISOString().slice(0, 16)))) : "";
     for (const made of this.moves) made.disabled = !(until > from);
     this.place.say(placeWords(document, this.known.stations));
     const step = lastAggregate(document);

@@ -218,7 +218,7 @@ export class Stage {
   /** How all pictures of the answer are looked at. */
   shared() {
     const { looks, questions: [main] } = this;
-    return { view: looks.view || VIEWS[main.surface.kind][0], time: looks.time, level: looks.level, estimated: looks.estimated.value, palette: looks.palette.value, span: looks.span.value, hatch: Number(looks.hatch.value), fit: looks.fit.state(), cell: looks.picked, picked: looks.clicked ? looks.picked : null, stations: this.frame.known.stations, functions: this.frame.known.functions, onPick: (row, column) => looks.pick(row, column) };
+    return { view: looks.view || VIEWS[main.surface.kind][0], time: looks.time, level: looks.level, estimated: looks.estimated.value, palette: looks.palette.value, span: looks.span.value, hatch: Number(looks.hatch.value), extrapolated: looks.extrapolated.value, fit: looks.fit.state(), cell: looks.picked, picked: looks.clicked ? looks.picked : null, stations: this.frame.known.stations, functions: this.frame.known.functions, onPick: (row, column) => looks.pick(row, column) };
   }
 
   async draw() {

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { figure as digits, h, instant, number, table, visible } from "./dom.js";
-import { drawLines, lineColours } from "./pictures.js";
+import { drawLines, legendOf, lineColours } from "./pictures.js";
 import { clear, spread, stretch } from "./figures.js";
 import { episodesOf } from "./alerts.js";
 import { T } from "./text.js";
@@ -40,10 +40,11 @@ export class StandingPreview {
     this.turn = 0;
     this.words = h("p", { id: "preview-words", role: "status" });
     this.place = h("div", { id: "preview-picture", class: "picture", role: "img", "aria-labelledby": "preview-title", "aria-describedby": "preview-words" });
+    this.key = h("div", { class: "legend-place" });
     this.note = h("p", { class: "quiet" });
     this.list = h("div");
     this.table = h("details", { class: "as-table", hidden: true }, h("summary", {}, T.pane.table), this.list);
-    this.element = h("section", { id: "standing-preview", "aria-labelledby": "preview-title" }, h("h3", { id: "preview-title" }, T.preview.title), this.words, this.place, this.note, this.table);
+    this.element = h("section", { id: "standing-preview", "aria-labelledby": "preview-title" }, h("h3", { id: "preview-title" }, T.preview.title), this.words, this.place, this.key, this.note, this.table);
     if (!frame.may("query")) this.words.textContent = T.preview.needs;
   }
 
@@ -72,6 +73,7 @@ export class StandingPreview {
     this.words.textContent = `${problem.title}: ${problem.message}`;
     this.note.textContent = "";
     this.table.hidden = true;
+    this.key.replaceChildren();
     clear(this.place);
   }
 
@@ -86,6 +88,7 @@ export class StandingPreview {
     const texts = new Map(told.alerts.filter((alert) => alert.happening === "raised").map((alert) => [`${alert.place} ${alert.since}`, alert.text]));
     this.list.replaceChildren(table(T.preview.caption, T.preview.columns.map((column, place) => (place < 2 ? [column, "time"] : column)),
       episodes.map((episode) => [instant(episode.since.slice(0, 19)), episode.until ? instant(episode.until.slice(0, 19)) : T.preview.lasting, visible(placeOf(episode.place, known)), visible(texts.get(`${episode.place} ${episode.since}`) ?? "")])));
+    this.key.replaceChildren();
     if (!told.series) {
       clear(this.place);
       this.drawn = "";
@@ -105,7 +108,11 @@ export class StandingPreview {
       this.drawn = drawn;
       await drawLines(this.place, [], { variable: title, units: told.unit, title: "" });
     }
-    if (this.told === told && this.place.figure) fill(this.place.figure, told, episodes);
+    if (this.told !== told || !this.place.figure) return;
+    fill(this.place.figure, told, episodes);
+    const known = new Map(this.frame.known.stations.features.map((feature) => [feature.id, feature.properties.name]));
+    const named = keys(told, episodes, known);
+    this.key.replaceChildren(...(named.length > 1 ? [legendOf(named)] : []));
   }
 
   async redraw() {
@@ -125,13 +132,30 @@ function joined(stretches) {
   return found;
 }
 
+/** Places with alerts whose lines are shown, in the order of their colours. */
+const alarmedOf = ({ series }, episodes) => [...new Set(episodes.map((episode) => episode.place))].filter((place) => series.places.includes(place));
+
+const levelOf = (told) => `${T.preview.level} ${digits(told.level)} ${unitText(told.unit)}`;
+
+/** Names of what is drawn, with its colour; of places whose colours come again the lines say under the mouse whose they are. */
+function keys(told, episodes, known) {
+  const alarmed = alarmedOf(told, episodes);
+  const colours = lineColours();
+  const places = alarmed.length > colours.length ? [[T.preview.key.several(number(alarmed.length)), colours[0]]] : alarmed.map((place, at) => [placeOf(place, known), colours[at]]);
+  return [
+    ...(told.level === null ? [] : [[levelOf(told), LEVEL]]), ...places,
+    ...(alarmed.length < told.series.places.length ? [[T.preview.key.calm, CALM[theme()]]] : []),
+    ...(episodes.length ? [[T.preview.key.lasting, `${LEVEL}40`]] : []),
+  ];
+}
+
 /** Put the values of a preview into a figure of lines. */
 function fill(figure, told, episodes) {
   const { places, times, values: coded } = told.series;
   const at = times.map((time) => Date.parse(time));
   const values = api.floats(coded.float64);
   const rows = places.map((_, row) => values.subarray(row * at.length, (row + 1) * at.length));
-  const alarmed = [...new Set(episodes.map((episode) => episode.place))];
+  const alarmed = alarmedOf(told, episodes);
   const [calm, colours] = [CALM[theme()], lineColours()];
   const colourOf = (place) => (alarmed.includes(place) ? colours[alarmed.indexOf(place) % colours.length] : calm);
   // Only the time that has values: an archive may hold less than a week.
@@ -140,7 +164,7 @@ function fill(figure, told, episodes) {
   const range = spread([...rows.map((row) => spread(row)).filter(Boolean).flat(), ...[told.level, told.clear].filter((level) => level !== null)]) ?? [0, 1];
   const room = ROOM * (range[1] - range[0]) || 1;
   const [low, high] = [range[0] - room, range[1] + room];
-  const level = told.level === null ? [] : [{ name: `${T.preview.level} ${digits(told.level)} ${unitText(told.unit)}`, times: [from, end], values: [told.level, told.level], colour: LEVEL }];
+  const level = told.level === null ? [] : [{ name: levelOf(told), times: [from, end], values: [told.level, told.level], colour: LEVEL }];
   // The last lines lie above: those in alert, and the number.
   const lines = places.map((place, row) => ({ name: place, times: at, values: rows[row], colour: colourOf(place) })).reverse().concat(level);
   figure.find("lines").data = { times: lines.map((line) => line.times), values: lines.map((line) => line.values), station: lines.map((line) => visible(line.name)), colour: lines.map((line) => line.colour) };

@@ -228,6 +228,8 @@ export const T = {
     at: (height) => ` at ${height} m`,
     paler: " Paler cells are estimated from those around them.",
     circles: " Circles are stations.",
+    beyond: (percent) => ` Faded beyond the dashed line around the stations: ${percent} % of the cells are extrapolated.`,
+    allBeyond: " Faded, as all of it is extrapolated: it lies beyond the stations.",
     map: ({ title, units, time, height, across, up, percent, values, rest, circles }) =>
       `Map of ${title} [${unitText(units)}] from ${time} on${height}, ${across} by ${up} cells, ${percent} % computed, ${values}.${rest}${circles}`,
   },

@@ -11,7 +11,7 @@ export const OTHERS = {
     asOf: (age) => `No reading has come for ${age}: the states are as of then.`,
     none: "The archive has no stations.",
     noneAdvice: "Read station files into it: hypergrid ingest ARCHIVE PATHS",
-    caption: "Stations, those in trouble first. Silence counts from the newest reading of the network to a station's last one with a value. The usual longest gap is how long a station is silent at most, as a rule.",
+    caption: "Stations, those in trouble first. Silence counts from the newest reading of the network to a station's last one with a value. The usual longest gap is how long a station is silent at most, as a rule. An alert “stops coming from a station” counts the readings of its variable alone, also those without a value, so that it may differ.",
     columns: ["Station", "Name", "State", "Last reading", "Silent for", "Usual longest gap", "Values in 2 days", "Without a value", "Suspect or fail"],
     look: (station) => `Show the readings of station ${station}`,
     pick: "Readings of a station",

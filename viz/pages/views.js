@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import { cellSeries } from "./cell_series.js";
 import { instant, number } from "./dom.js";
 import { spread } from "./figures.js";
+import { hullOfQuery, shareBeyond } from "./hull.js";
 import { linesOf, mapWords, meanOf } from "./pane.js";
 import { hasDays, millis } from "./pictures.js";
 import { T } from "./text.js";
@@ -57,7 +58,15 @@ async function frameContent(question, part, common) {
     return { ...common, heading, values, words: T.views.histogram(title, units, number(values.filter(Number.isFinite).length), instant(frame.time)) };
   }
   const hatched = part === "value" && common.hatch ? await hatchOf(question, { time, level, range, share: common.hatch }) : {};
-  return { ...common, ...hatched, heading, frame, range, words: mapWords({ surface, title, units, frame }) };
+  return { ...common, ...hatched, outside: outsideOf(question, common), heading, frame, range, words: mapWords({ surface, title, units, frame }) };
+}
+
+/** The hull of a map's stations and the share of its cells beyond, to come: no picture waits for them. Nothing while cells are computed. */
+async function outsideOf(question, { surface, extrapolated }) {
+  if (question.state !== "done") return null;
+  if (extrapolated === "same" || surface.dims[1] !== "lon") return { hull: null };
+  question.outside ??= hullOfQuery(question.document).then((hull) => ({ hull, beyond: hull && shareBeyond(hull, surface) }), () => ({ hull: null }));
+  return question.outside;
 }
 
 /** Which cells are uncertain: their standard error is above a share of what the colours span. */
