@@ -20,7 +20,7 @@ from hypergrid.core.times import Window
 from ingest.batch.staging import Span
 from ingest.deployment.deployment_file import DeploymentVersion, read_versions
 from ingest.sources.spool import durable, reach, segment_name, segments
-from ingest.streaming.assembler import SentMessages
+from ingest.streaming.repeats import SentMessages
 from ingest.streaming.restart import first_needed
 from ingest.streaming.spool_decoder import Dictionary, RowBatch, parse_by_version
 from ingest.streaming.stream_commit import (

@@ -12,7 +12,6 @@ slices close before they are due: what comes later of them are amendments, so no
 
 import json
 import math
-import zlib
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -29,12 +28,12 @@ from hypergrid.archive import Reject
 from hypergrid.core.clock_errors import ClockErrors, find_bounds_by_station_ns
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.files import seal_chunks, sealed_version, unseal
-from hypergrid.core.readings import Station, equal_values
+from hypergrid.core.readings import Station
 from hypergrid.core.times import SECOND_NS
 from hypergrid.core.units import Variable
 from hypergrid.wo_join import KeysDoNotGrow, Matches, WoJoin
 from ingest.deployment.deployment_file import SliceOrder
-from ingest.formats.document_records import AGAIN_NS
+from ingest.streaming.repeats import REMEMBERED, SentMessages, find_repeats
 from ingest.streaming.spilled_rows import SpilledRows, StateUnusable
 from ingest.streaming.spool_decoder import ClockTicks, DecodedPiece, Dictionary, RowBatch, concatenate_batches
 
@@ -120,8 +119,6 @@ PUSHED: Final = 1 << 12
 """Rows per push, so that the results of a push stay small."""
 STALLED: Final = 256
 """Stop waiting for a station after this many rows without a later slice: its clock stands still."""
-REMEMBERED: Final = 4
-"""Messages remembered per device, to recognise repeats."""
 UNCERTAIN_BYTES: Final = 300
 """Memory of a row that is held for several slices, besides the row [bytes]."""
 _RIGHT: Final[ClockErrors] = MappingProxyType({})
@@ -171,31 +168,6 @@ class Counts:
     """Number of the last closed slice, counted from 1970."""
     closed_early: int = 0
     """Slices closed before they were due, for want of memory."""
-
-
-@dataclass
-class SentMessages:
-    """Last messages of devices that number their messages."""
-
-    by_origin: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
-    """Counter, hash of the values and first timestamp [ns] of each message, by origin."""
-
-    def first_times(self, rows: RowBatch) -> NDArray[np.int64]:
-        """Return the timestamps, with those of repeated messages replaced by the first one, shape (m,)."""
-        time_ns = rows.time_ns.copy()
-        counted = np.flatnonzero(rows.counter >= 0)
-        starts = rows.starts
-        for row in counted.tolist():
-            span = slice(int(starts[row]), int(rows.stops[row]))
-            digest = zlib.crc32(rows.value[span].tobytes(), zlib.crc32(rows.column[span].tobytes()))
-            entries = self.by_origin.setdefault(int(rows.origin[row]), deque(maxlen=REMEMBERED))
-            counter, now = int(rows.counter[row]), int(time_ns[row])
-            known = next((was for n, what, was in entries if (n, what) == (counter, digest)), None)
-            if known is not None and abs(now - known) <= AGAIN_NS:
-                time_ns[row] = known
-            else:
-                entries.append((counter, digest, now))
-        return time_ns
 
 
 @dataclass
@@ -443,7 +415,7 @@ class Assembler:
         parts = [held.take(~np.isin(self._numbers, self._due.number)) if len(self._due.number) else held, new_rows]
         if self._spilled is not None and len(self._spilled):
             parts.insert(0, self._spilled.find_same(new_rows, self._due.number))
-        again = _repeats(concatenate_batches(parts))
+        again = find_repeats(concatenate_batches(parts))
         # Held rows stay; only repeats in the new batch are dropped.
         return again[len(again) - len(new_rows) :]
 
@@ -701,22 +673,6 @@ def _read_sections(data: bytes) -> tuple[RowBatch, dict[str, Any], dict[str, byt
         sections[name] = content[start : start + size]
         start += size
     return RowBatch.from_bytes(sections.pop("held"))[0], about, sections
-
-
-def _repeats(rows: RowBatch) -> NDArray[np.bool_]:
-    """Tell which rows repeat the previous row of their station and instant exactly, shape (m,)."""
-    order = np.lexsort((rows.time_ns, rows.origin))
-    same = (np.diff(rows.origin[order]) == 0) & (np.diff(rows.time_ns[order]) == 0) & (np.diff(rows.sizes[order]) == 0)
-    later = np.flatnonzero(same) + 1
-    later_rows, other = rows.take(order[later]), rows.take(order[later - 1])
-    equal = equal_values(later_rows.value, other.value)
-    equal &= (later_rows.column == other.column) & (later_rows.flag == other.flag)
-    differs = (
-        np.bincount(np.repeat(np.arange(len(later_rows)), later_rows.sizes), ~equal, minlength=len(later_rows)) > 0
-    )
-    is_repeat = np.zeros(len(rows), np.bool_)
-    is_repeat[order[later[~differs]]] = True
-    return is_repeat
 
 
 Tally = dict[int, list[int]]
