@@ -1,4 +1,4 @@
-"""Messages and rows that a stream brings again: a device repeats what was not acknowledged, a gateway what it buffered."""
+"""Messages and rows that a stream brings again, as a device repeats what was not acknowledged."""
 
 import zlib
 from collections import deque
