@@ -118,7 +118,7 @@ class UserInterpolation:
 
 
 @dataclass(frozen=True, eq=False)
-class Selection:
+class ChosenStations:
     """Stations selected for each target, of those that report."""
 
     chosen: Indices
@@ -127,7 +127,7 @@ class Selection:
     """End of each target's stations in `chosen`, shape (targets,)."""
 
     @classmethod
-    def of(cls, lists: list[Indices]) -> "Selection":
+    def of(cls, lists: list[Indices]) -> "ChosenStations":
         chosen = np.concatenate(lists) if lists else np.empty(0, dtype=np.intp)
         return cls(chosen, np.cumsum([len(each) for each in lists], dtype=np.intp))
 
@@ -155,14 +155,14 @@ class LookAhead:
 
     def __init__(self) -> None:
         self._targets = b""
-        self._kept: dict[bytes, Selection] = {}
+        self._kept: dict[bytes, ChosenStations] = {}
         self._slices: Mapping[bytes, NDArray[np.intp]] = {}
 
     def expect(self, slices: Mapping[bytes, NDArray[np.intp]]) -> None:
         """Announce the slices of each set of reporting stations, increasing; empty if they are unknown."""
         self._slices = slices
 
-    def get(self, targets: bytes, mask: bytes, first: int, make: Callable[[], Selection]) -> Selection:
+    def get(self, targets: bytes, mask: bytes, first: int, make: Callable[[], ChosenStations]) -> ChosenStations:
         """Return the selections for some targets under one mask; make them if they are not kept.
 
         Parameters
@@ -273,15 +273,15 @@ class UserField(Field):
             f"{self._own.name} has no variance; ask for it with a kriging method (got {targets.count} points)"
         )
 
-    def _list_selections(self, targets: Targets) -> Iterator[tuple[Indices, NDArray[np.intp], Selection]]:
+    def _list_selections(self, targets: Targets) -> Iterator[tuple[Indices, NDArray[np.intp], ChosenStations]]:
         """Yield reporting stations, their slices, and the stations selected among them for each target."""
         for present, slices in self._masks:
             make = partial(self._select, targets, present, int(slices[0]))
             yield present, slices, self._ahead.get(targets.key, present.tobytes(), int(self._numbers[0]), make)
 
-    def _select(self, targets: Targets, present: Indices, first_slice: int) -> Selection:
+    def _select(self, targets: Targets, present: Indices, first_slice: int) -> ChosenStations:
         first = first_slice * targets.count
-        return Selection.of(
+        return ChosenStations.of(
             [
                 self._own.select_stations(self._measure_offsets(targets, number, present), self._given, first + number)
                 for number in range(targets.count)

@@ -14,8 +14,8 @@ from hypergrid.execution import make_plan, run
 from hypergrid.interpolation.points import separations
 from hypergrid.perspective.functions import user_interpolation
 from hypergrid.perspective.functions.user_interpolation import (
+    ChosenStations,
     LookAhead,
-    Selection,
     UserInterpolation,
     measure_offsets,
 )
@@ -127,13 +127,13 @@ class TestLookAhead:
     @staticmethod
     def count_calls(order: list[str], slices: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch) -> int:
         """Return how many selections are made, one slice after the other, where two fit."""
-        each = Selection.of([np.arange(3)])
+        each = ChosenStations.of([np.arange(3)])
         monkeypatch.setattr(user_interpolation, "SELECTION_BYTES", 2 * each.nbytes)
         made: list[str] = []
         ahead = LookAhead()
         ahead.expect({mask.encode(): np.array(numbers) for mask, numbers in slices.items()})
 
-        def make(mask: str) -> Selection:
+        def make(mask: str) -> ChosenStations:
             made.append(mask)
             return each
 
@@ -152,7 +152,7 @@ class TestLookAhead:
     def test_other_targets_have_selections_of_their_own(self) -> None:
         ahead, made = LookAhead(), []
         for targets in (b"some", b"others", b"others"):
-            ahead.get(targets, b"mask", 0, lambda: made.append(1) or Selection.of([]))  # type: ignore[func-returns-value]
+            ahead.get(targets, b"mask", 0, lambda: made.append(1) or ChosenStations.of([]))  # type: ignore[func-returns-value]
         assert len(made) == 2
 
 
