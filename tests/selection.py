@@ -543,6 +543,8 @@ LONG: Final[dict[str, dict[str, Less]]] = {
             "test_both_sides_of_each_figure_agree",
             "test_each_rule_that_fires_is_measured_by_itself",
             "test_every_figure_says_what_it_is_and_whether_its_goal_is_met",
+            "test_fused_queries_have_the_same_bits_a_time_and_a_peak",
+            "test_what_is_kept_from_box_to_box_is_measured_apart",
             "test_tables_have_a_row_a_figure",
             "test_the_walk_is_judged_beside_other_orders_of_as_many_cells",
         ),
@@ -554,9 +556,8 @@ LONG: Final[dict[str, dict[str, Less]]] = {
     "bench/test_hypergrid_strategies.py": dict.fromkeys(
         (
             "test_every_strategy_gives_the_same_surface",
-            "test_goals_are_set_where_windows_overlap_and_on_the_planned_k",
+            "test_the_planned_k_has_a_goal",
             "test_every_k_has_its_total_and_its_mean_response",
-            "test_without_buffers_each_slice_is_interpolated_once_a_window",
         ),
         Less(0, "of a benchmark in small; hypergrid/execution/test_strategies.py compares the surfaces"),
     ),

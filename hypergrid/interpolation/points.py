@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.geodesy import FAR_CHORD, RADIUS_M, arc_m, chord_m
-from hypergrid.interpolation.weight_cache import key_of
+from hypergrid.interpolation.weight_cache import WEIGHTS, WeightCache, key_of
 
 Floats = NDArray[np.float64]
 
@@ -120,8 +120,8 @@ class Field(ABC):
         """Count the stations of each estimate, shape (slices, targets), or (slices, 1) if a slice has one count."""
         return self.counts[:, None]
 
-    def expect(self, places: int, slices: int, *, keep: bool = True) -> None:  # noqa: B027 - few fields use it
-        """Announce the size of the whole job, and permission to cache for later slices."""
+    def expect(self, places: int, slices: int, *, cache: WeightCache | None = WEIGHTS) -> None:  # noqa: B027 - few use it
+        """Announce the size of the whole job, and the cache of weights for later slices, if there is one."""
 
     def take_slices(self, slices: NDArray[np.intp]) -> "Field":
         """Copy the field with some of its slices, shape (chosen,), in their order.

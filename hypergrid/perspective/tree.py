@@ -132,16 +132,22 @@ class Convert:
     calls: tuple[Call, ...]
     layers: tuple[tuple[str, str], ...] = ()
     """Names and tokens of the layers used by functions of place."""
+    # Valid only if nothing else reads its values (`rewrite/rules.py`).
+    fused: bool = False
+    """Whether the aggregate above applies it in its own pass, so that converted values are never held."""
 
     def list_rows(self) -> tuple[ConvertRow, ...]:
         return tuple(CONVERTS[call.name] for call in self.calls)
 
     def content(self) -> object:
         content = ("convert", self.calls, self.layers) if self.layers else ("convert", self.calls)
+        # Unused fields stay out of the content so that they do not change the token.
+        content = (*content, "fused") if self.fused else content
         return add_identities(content, "convert", (call.name for call in self.calls))
 
     def describe(self) -> str:
-        return f"convert {', then '.join(call.describe() for call in self.calls)}"
+        where = ", in the pass of the aggregate above" if self.fused else ""
+        return f"convert {', then '.join(call.describe() for call in self.calls)}{where}"
 
 
 @dataclass(frozen=True)
@@ -404,6 +410,11 @@ class Perspective:
         if isinstance(self.operator, Base):
             return isinstance(self.topology.time, Regular)
         return isinstance(self.operator, Convert) and self.source.holds_readings
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether it is a convert that the aggregate above applies in its own pass."""
+        return isinstance(self.operator, Convert) and self.operator.fused
 
     @property
     def extremes(self) -> frozenset[str]:

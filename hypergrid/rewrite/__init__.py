@@ -1,5 +1,5 @@
 """Query rewriting: pure functions from surface to surface, each exact under a stated condition."""
 
-from hypergrid.rewrite.rules import RULES, FiredRule, RewriteResult, Rule, rewrite
+from hypergrid.rewrite.rules import RULES, RULES_FOR_MEMORY, FiredRule, RewriteResult, Rule, rewrite
 
-__all__ = ["RULES", "FiredRule", "RewriteResult", "Rule", "rewrite"]
+__all__ = ["RULES", "RULES_FOR_MEMORY", "FiredRule", "RewriteResult", "Rule", "rewrite"]

@@ -1,5 +1,6 @@
 """Rewrite rules in order of application, and the loop that applies them."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +13,7 @@ from hypergrid.core.tokens import token
 from hypergrid.perspective.build.build import select_ranges
 from hypergrid.perspective.build.restrict import restrict
 from hypergrid.perspective.build.station_projection import mask_in_reach
+from hypergrid.perspective.functions.user_function_calls import FUNCTION_IDENTITIES
 from hypergrid.perspective.sources.array_source import has_intervals
 from hypergrid.perspective.sources.series_selection import find_columns
 from hypergrid.perspective.tree import Aggregate, Base, Call, Convert, Interpolate, Merge, Perspective, Surface
@@ -285,6 +287,62 @@ def _coalesce_node(node: Perspective, notes: list[str]) -> Perspective:
     return replace(node, sources=node.source.sources, operator=Convert(calls, layers), steps=steps)
 
 
+# Fuse a convert into the aggregate above it: one pass over the values, none of which is held converted (thesis 5.7.1).
+#
+# Always exact: the same functions run on the same values in the same order, those of a map a few places at a time.
+# Only if nothing else reads the converted values, or the readings below them, which would be read again. On a map the
+# aggregate is over time alone, and both functions are the engine's own: a user's may take long, and a later box of
+# time would call it again.
+
+
+def fuse(surface: Surface) -> tuple[Surface, str]:
+    """Let an aggregate convert the values that it reads.
+
+    ::
+
+        base > convert valid_range > aggregate 10min   becomes   base > aggregate 10min of valid values
+    """
+    notes = []
+    while (fusible := _find_fusible(surface.perspective)) is not None:
+        surface, why = _change_steps(surface, partial(_fuse_node, fusible))
+        notes.append(why)
+    return surface, "; ".join(notes)
+
+
+def _find_fusible(surface: Perspective) -> str | None:
+    """Return the token of an aggregate that can apply the convert below it; None if there is none."""
+    chain = surface.list_chain()
+    readers = Counter(source.token for item in chain for source in item.sources)
+    for node in chain:
+        if not isinstance(node.operator, Aggregate):
+            continue
+        below, convert = node.source, node.source.operator
+        if not isinstance(convert, Convert) or convert.fused or readers[below.token] > 1:
+            continue
+        of_base = isinstance(below.source.operator, Base) and readers[below.source.token] == 1
+        if of_base if below.holds_readings else _folds_map(node, node.operator, convert):
+            return node.token
+    return None
+
+
+def _folds_map(node: Perspective, operator: Aggregate, convert: Convert) -> bool:
+    """Return whether an aggregate folds the time of a converted map, both by functions of the engine."""
+    over_time = operator.dimensions == ("time",) and not isinstance(node.topology.time, Instants)
+    if node.is_at_stations or not over_time or operator.row.prepare is not None:
+        return False
+    names = [("aggregate", operator.function), *(("convert", call.name) for call in convert.calls)]
+    return not any(name in FUNCTION_IDENTITIES for name in names)
+
+
+def _fuse_node(fusible: str, node: Perspective, notes: list[str]) -> Perspective:
+    below = node.source if node.sources else node
+    if node.token != fusible or not isinstance(below.operator, Convert):
+        return node
+    names = " and ".join((*(call.name for call in below.operator.calls), node.aggregate.function))
+    notes.append(f"{names} are one pass over the {'readings' if below.holds_readings else 'values of the map'}")
+    return node.with_source(replace(below, operator=replace(below.operator, fused=True)))
+
+
 Rule = Callable[[Surface], tuple[Surface, str]]
 """Maps a surface to an equal one and the reason for the change; the reason is empty if nothing changed."""
 
@@ -292,6 +350,10 @@ Rule = Callable[[Surface], tuple[Surface, str]]
 # follow, then their order.
 RULES: tuple[Rule, ...] = (push_clip, push_stations, drop_idle, coalesce, commute)
 """The rewrite rules, in order of application."""
+
+# Fusing saves an array, not time (`hypergrid bench hypergrid --case rewriting`), and a held array may serve others.
+RULES_FOR_MEMORY: tuple[Rule, ...] = (*RULES, fuse)
+"""The rules for plans that would not fit in memory otherwise."""
 
 
 @dataclass(frozen=True)

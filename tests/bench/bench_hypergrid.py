@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.bench import (
     hypergrid_array,
+    hypergrid_buffers,
     hypergrid_engine,
     hypergrid_growing,
     hypergrid_rewriting,
@@ -23,6 +24,7 @@ Part = Callable[[Sample, int, Tell], dict[str, Any]]
 PARTS: Mapping[str, Part] = {
     "array": hypergrid_array.measure,
     "rewriting": hypergrid_rewriting.measure,
+    "buffers": hypergrid_buffers.measure,
     "strategies": hypergrid_strategies.measure,
     "walk": hypergrid_walk.measure,
 }
@@ -30,8 +32,9 @@ PARTS: Mapping[str, Part] = {
 
 TITLES = {
     "array": "Figure 5.3: a hand-written script of xarray and PyKrige [there], HyperGrid [here]",
-    "rewriting": "Figure 5.4: as written [there], rewritten [here]",
-    "strategies": "Figures 5.5 to 5.7: buffers, and every hybrid-k beside the planned one [there]",
+    "rewriting": "Figure 5.4: as written, or unfused [there], rewritten, or fused [here]",
+    "buffers": "Figure 5.5: a plan short of memory without what it keeps from box to box [there], with it [here]",
+    "strategies": "Figures 5.6 and 5.7: every hybrid-k beside the planned one [there]",
     "walk": "Figure 5.10: the whole picture [there], 15 % of it walked [here]",
     "engine": "The engine [here] over bare kernels [there]",
     "growing": "A slice more: what it touches [here], everything anew [there]",

@@ -59,8 +59,28 @@ def test_each_rule_that_fires_is_measured_by_itself(measured: dict[str, Any]) ->
         "Q1 with three converts, coalesce alone",
         "Q1 with three converts, commute alone",
     ]
-    assert "Q1, all rules (none fires)" in names
     assert "Q5 from all stations, push_clip alone" in names
+
+
+def test_fused_queries_have_the_same_bits_a_time_and_a_peak(measured: dict[str, Any]) -> None:
+    part = measured["parts"]["rewriting"]
+    figures = {row["name"]: row for row in part["figures"]}
+    exact = {row["name"]: row["greatest"] for row in part["differences"] if row["goal"] == 0.0}
+    for query in ("Q1", "Q2", "Q3", "Q4", "Q5"):
+        for name in (query, f"{query}, convert and align alone"):
+            assert figures[name]["what"] == "unfused / fused"
+            assert figures[name]["goal"] is None
+            assert figures[f"{name}, peak memory"]["ratio"] > 0
+            assert exact[f"{name}, fused"] == 0.0
+
+
+def test_what_is_kept_from_box_to_box_is_measured_apart(measured: dict[str, Any]) -> None:
+    figures = {row["name"]: row for row in measured["parts"]["buffers"]["figures"]}
+    for what in ("cells", "kriging weights", "cells and kriging weights"):
+        assert "time cells" in figures[f"Q5, {what} kept"]["what"]
+    # Without buffers a slice is interpolated once a box that needs it; selections are made once a set of stations.
+    assert figures["Q5, cells interpolated"]["ratio"] > 1
+    assert figures["Q5 by quarters, calls of select"]["ratio"] > 1
 
 
 def test_the_walk_is_judged_beside_other_orders_of_as_many_cells(measured: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Values of a block of cells with their counts, dense, or sparse where many are missing (thesis 5.7.2.2)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,14 +29,33 @@ class Cells:
             return self
         return Cells(self.value[times], _take(self.count, times, axis=0), _take(self.possible, times, axis=0))
 
-    def select_places(self, places: NDArray[np.intp]) -> "Cells":
+    def select_places(self, places: NDArray[np.intp] | slice) -> "Cells":
         """Select some places, and drop the variance."""
         return Cells(self.value[:, places], _take(self.count, places, axis=1), _take(self.possible, places, axis=1))
 
 
-def _take(counts: NDArray[np.int64], cells: NDArray[np.intp], axis: int) -> NDArray[np.int64]:
+def join_places(parts: Sequence[Cells]) -> Cells:
+    """Join blocks of the same time cells, without variances, beside one another."""
+
+    def join(counts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+        # One column serves all places if it is that of every part.
+        if all(each.shape == counts[0].shape and each.shape[1] == 1 and (each == counts[0]).all() for each in counts):
+            return counts[0]
+        rows = max(len(each) for each in counts)
+        whole = [np.broadcast_to(each, (rows, part.value.shape[1])) for each, part in zip(counts, parts, strict=True)]
+        return np.concatenate(whole, axis=1)
+
+    if len(parts) == 1:
+        return parts[0]
+    value = np.concatenate([part.value for part in parts], axis=1)
+    return Cells(value, join([part.count for part in parts]), join([part.possible for part in parts]))
+
+
+def _take(counts: NDArray[np.int64], cells: NDArray[np.intp] | slice, axis: int) -> NDArray[np.int64]:
     # One row or column serves all cells.
-    return counts.take(cells, axis) if counts.shape[axis] > 1 else counts
+    if counts.shape[axis] == 1:
+        return counts
+    return counts[cells] if axis == 0 else counts[:, cells]
 
 
 def mask_uncovered(
@@ -46,6 +66,8 @@ def mask_uncovered(
     return np.where(count < min_coverage * possible * (1 - 1e-12), np.nan, value)
 
 
+FUSED_VALUES: Final = 2**16
+"""Approximate number of values of a map that are converted and aggregated at once: half a MB."""
 SPARSE_BELOW: Final = 0.3
 """Density below which indices and values together take less memory than a dense array."""
 

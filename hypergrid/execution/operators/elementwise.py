@@ -129,12 +129,12 @@ def name_faulty_cell(
 
 
 @contextmanager
-def name_faulty_reading(node: Perspective, readings: Readings) -> Iterator[None]:
-    """Turn a fault in converting `readings` into an error naming step and reading."""
+def name_faulty_reading(node: Perspective, readings: Readings, rows: NDArray[np.intp] | None = None) -> Iterator[None]:
+    """Turn a fault in converting readings, or some rows of them, into an error naming step and reading."""
     try:
         yield
     except Fault as fault:
-        at = fault.at or 0
+        at = (fault.at or 0) if rows is None else int(rows[fault.at or 0])
         begin = "in the reading of" if fault.at is not None else "in the readings from"
         when = format_instant(int(readings.starts_ns()[at]))
         raise InvalidFunction(

@@ -68,6 +68,9 @@ def is_read_in_pieces(node: Perspective, operator: Aggregate) -> bool:
 
 def projected_bytes(surface: Perspective, node: Perspective) -> int:
     """Project the memory that readings of a base, or converts of it, take [bytes]."""
+    if node.is_fused:
+        # Readings are converted as they are read: counted with the base.
+        return 0
     whole = WHOLE_BYTES * estimate_readings(node)
     base = node.operator
     if isinstance(base, Base) and isinstance(base.source, ArchiveSource):

@@ -204,8 +204,12 @@ def hash_series(several: tuple[Series, ...]) -> NDArray[np.uint64]:
 
 
 def drop_nonfinite(readings: Readings) -> Readings:
-    keep = np.isfinite(readings.value)
-    return readings if keep.all() else readings.take_rows(keep)
+    return keep_rows(readings, np.isfinite(readings.value))
+
+
+def keep_rows(readings: Readings, mask: NDArray[np.bool_]) -> Readings:
+    """Return the readings of a mask; nothing is copied if it holds all of them."""
+    return readings if mask.all() else readings.take_rows(np.flatnonzero(mask))
 
 
 def readings_of(value: NDArray[np.float64], time: Instants, axis: SeriesAxis) -> Readings:

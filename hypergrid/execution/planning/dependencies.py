@@ -256,7 +256,8 @@ class Buffer:
     After every box it evicts the cells outside the candidate window, which no later box needs, so its size does not
     grow with the length of the surface. Below an interpolation every box of places needs all stations again (the input
     selection of kriging from all stations; for local kriging their union over a box), so there the window reopens until
-    the last places: this is the look-ahead of the thesis with every source cell among the most referenced.
+    the last places. The look-ahead of the thesis is for selections of users: they are dear, and kept by `LookAhead` of
+    `perspective/functions/user_interpolation.py`.
     """
 
     def __init__(self) -> None:

@@ -9,6 +9,7 @@ from typing import Final, Literal
 import numpy as np
 
 from hypergrid.core.errors import InvalidQuery, TooLarge
+from hypergrid.execution.operators.cells import FUSED_VALUES
 from hypergrid.execution.operators.pieces import all_in_pieces, estimate_readings, is_read_in_pieces
 from hypergrid.execution.operators.pieces import projected_bytes as reading_bytes
 from hypergrid.execution.planning.costs import MEASUREMENTS, estimate_solving_s, reading_ns, system_bytes
@@ -21,7 +22,9 @@ from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTim
 from hypergrid.perspective.build.uncertainty_spec import split_aggregates
 from hypergrid.perspective.functions.aggregate_formulas import LISTED_AT_ONCE
 from hypergrid.perspective.functions.aggregates import AggregateRow
-from hypergrid.rewrite import RULES, RewriteResult, Rule, rewrite
+from hypergrid.perspective.functions.user_function_calls import FUNCTION_IDENTITIES
+from hypergrid.perspective.functions.user_interpolation import SELECTION_BYTES
+from hypergrid.rewrite import RULES, RULES_FOR_MEMORY, RewriteResult, Rule, rewrite
 from hypergrid.topology import Bands, Grid, Periodic, Points, ZoneCells
 
 # Strategies: how many perspectives are materialised before the rest is pulled (thesis 5.6, 5.7.2.2).
@@ -47,8 +50,8 @@ class Strategy:
     """The requested strategy."""
     buffered: bool = True
     """Whether cells that several boxes need are buffered between them."""
-    keeps_weights: bool = True
-    """Whether kriging weights are cached for the next box and the next query."""
+    weights_bytes: int | None = None
+    """Memory for the kriging weights that boxes share, 0 for none; None: the cache that all queries share."""
 
     def describe(self) -> str:
         how = {0: "bottom-up", self.perspectives: "top-down"}.get(self.k, f"hybrid-{self.k}")
@@ -234,7 +237,8 @@ def make_plan(
         Cells of the space in one block, if each block leaves memory once it is computed; None if the whole surface is
         held.
     rules
-        Rewrite rules; pass fewer to measure the effect of each.
+        Rewrite rules; pass fewer to measure the effect of each. By default those for memory are applied as well if the
+        plan would not fit in one piece otherwise.
     strategy
         How many perspectives are materialised; "auto" chooses the least mean response (thesis 5.9) among those that
         fit. Refined and streamed answers come in blocks of all time cells, with the perspectives at the stations
@@ -255,15 +259,24 @@ def make_plan(
     path_length = len(path(final))
     if streamed_cells:
         # Each block is computed once, so cached weights would not be used again.
-        chosen = Strategy(count_at_stations(final), path_length, "auto", keeps_weights=False)
+        chosen = Strategy(count_at_stations(final), path_length, "auto", weights_bytes=0)
         return _build_plan(surface, rewritten, chosen, streamed_cells, None, streamed=True)
     if refining and asked is None:
         asked = count_at_stations(final)
-    plans = {}
-    for k in list_candidates(final) if asked is None else (asked,):
-        chosen = Strategy(k, path_length, strategy if isinstance(strategy, str) else "as asked")
-        plans[k] = _fit_plan(surface, rewritten, chosen, refining=refining, allowed_bytes=allowed_bytes)
-    return plans[asked] if asked is not None else _choose_plan(final, plans, allowed_bytes)
+    name = strategy if isinstance(strategy, str) else "as asked"
+
+    def plan_within(allowed: int | None, rewritten: RewriteResult) -> Plan:
+        final = rewritten.surface.perspective
+        plans = {
+            k: _fit_plan(surface, rewritten, Strategy(k, path_length, name), refining=refining, allowed_bytes=allowed)
+            for k in (list_candidates(final) if asked is None else (asked,))
+        }
+        return plans[asked] if asked is not None else _choose_plan(final, plans, allowed)
+
+    plan = plan_within(None, rewritten)
+    if allowed_bytes is None or plan.projected_bytes <= allowed_bytes:
+        return plan
+    return plan_within(allowed_bytes, rewrite(surface, RULES_FOR_MEMORY) if rules == RULES else rewritten)
 
 
 def _choose_plan(final: Perspective, plans: dict[int, Plan], allowed_bytes: int | None) -> Plan:
@@ -307,7 +320,7 @@ def _fit_plan(
     block, times = _find_block_cells(final, chosen, refining=refining), final.topology.time.count
     plan = _build_plan(surface, rewritten, chosen, block, None)
     if allowed_bytes is not None and plan.projected_bytes > allowed_bytes:
-        chosen = replace(chosen, keeps_weights=False)
+        chosen = replace(chosen, weights_bytes=0)
         plan = _build_plan(surface, rewritten, chosen, block, None)
     while allowed_bytes is not None and plan.projected_bytes > allowed_bytes and (block > 1 or times > 1):
         # Few places per call cost more than few time cells: below FEW_PLACES, cut time first.
@@ -319,7 +332,23 @@ def _fit_plan(
             break
         smaller = times if times < final.topology.time.count else None
         plan = _build_plan(surface, rewritten, chosen, block, smaller)
-    return plan
+    # Boxes of more slices solve only what changes between them.
+    is_in_few = plan.block_times is not None and plan.block_times <= FEW_SLICES
+    return _spend_on_weights(plan, allowed_bytes) if is_in_few and allowed_bytes is not None else plan
+
+
+def _spend_on_weights(plan: Plan, allowed_bytes: int) -> Plan:
+    """Let the boxes in time of a plan share kriging weights in the memory that it leaves."""
+
+    def spend(weights_bytes: int) -> Plan:
+        chosen = replace(plan.strategy, weights_bytes=weights_bytes)
+        return _build_plan(plan.original, plan.rewritten, chosen, plan.block_cells, plan.block_times)
+
+    # Solving the systems of every box again took three times as long as all else (figure 5.5).
+    spare = allowed_bytes - spend(1).projected_bytes
+    spent = spend(spare) if spare > 0 else plan
+    # Without weights to share, nothing is spent.
+    return spent if spent.projected_bytes > plan.projected_bytes else plan
 
 
 def _find_block_cells(final: Perspective, chosen: Strategy, *, refining: bool) -> int:
@@ -360,14 +389,13 @@ def _build_plan(
         _make_step(item, final, block * _count_places(item, final), carried=item in in_place, rows=rows[item.token])
         for item in chain
     )
-    in_boxes = chain if chosen.keeps_weights else []
-    kept = sum(_kept_bytes(item, block * _count_places(item, final), rows[item.token], times) for item in in_boxes)
+    kept = sum(_kept_bytes(item, block * _count_places(item, final), rows[item.token], times, chosen) for item in chain)
     places = block if streamed else final.topology.space.count
     total = final.topology.time.count * places * _cell_bytes(final, carried, streamed=streamed, whole=times is None)
     if times is not None:
         # A carried step makes one box. A pulled one keeps the overlap with the next box and joins it with new cells.
         total += 8 * 2 * times * block * len(carried)
-        drawn = [item for item in pulled(final, chosen.k) if item not in carried]
+        drawn = [item for item in pulled(final, chosen.k) if item not in carried and not item.is_fused]
         total += sum(
             3 * 24 * _count_values(item, block * _count_places(item, final), rows[item.token].node_count)
             for item in drawn
@@ -534,6 +562,9 @@ def _make_step(node: Perspective, final: Perspective, block: int, *, carried: bo
     topology, operator = node.topology, node.operator
     # Slices carried from the stations are held only in the surface itself.
     values = 0 if carried else _count_values(node, block, rows.node_count)
+    if node.is_fused:
+        # At least two places are converted at once.
+        values = min(values, max(FUSED_VALUES, 2 * rows.node_count))
     held, work, kind = values * 8 * 3, float(topology.count), type(operator).__name__.lower()
     if node.holds_readings:
         held, work = reading_bytes(final, node), float(estimate_readings(node))
@@ -567,9 +598,11 @@ def _make_step(node: Perspective, final: Perspective, block: int, *, carried: bo
             held += 8 * 6 * block * _count_pairs(node)
             # Positions of the block's cells, and intermediate arrays.
             held += points * 8 * 8
+            if ("interpolate", operator.method) in FUNCTION_IDENTITIES:
+                held += _selection_bytes(topology.time.count, stations, points)
         else:
             # At most two threads hold factors of neighbour sets, and lists of candidates.
-            factors = min(FACTOR_BYTES, 16 * near * (2 * near + 16) * block * topology.time.count)
+            factors = min(FACTOR_BYTES, 16 * near * (2 * near + 16) * block * rows.node_count)
             # Quadrature points have arrays of distances and covariances beside those that the chunk size accounts for.
             chunk = min(CHUNK_BYTES, 64 * (2 * near + 24) * points) * (3 if points > block else 1)
             held += 2 * (factors + chunk) + points * 8 * 8
@@ -592,10 +625,18 @@ def _make_step(node: Perspective, final: Perspective, block: int, *, carried: bo
     return PlanStep(operator.describe(), topology.count, topology.shape, node.unit, int(held), seconds, tried)
 
 
-def _kept_bytes(node: Perspective, block: int, rows: _TimeCounts, times: int | None) -> int:
+def _selection_bytes(slices: int, stations: int, points: int) -> int:
+    """Return the memory for what a user's function selects: lists being made, and those kept by mask [bytes]."""
+    each = points * 8 * (stations + 1)
+    return each + 256 * points + min(SELECTION_BYTES, slices * each)
+
+
+def _kept_bytes(node: Perspective, block: int, rows: _TimeCounts, times: int | None, chosen: Strategy) -> int:
     """Return the memory that kriging caches for other boxes and queries [bytes]."""
     operator, stations = node.operator, _count_stations(node) if node.sources else 0
-    if not isinstance(operator, Interpolate) or not operator.row.has_variance:
+    if not isinstance(operator, Interpolate) or not operator.row.has_variance or chosen.weights_bytes == 0:
+        return 0
+    if chosen.weights_bytes is not None and operator.uses_all(stations):
         return 0
     if operator.uses_all(stations):
         # Right-hand sides of a small job; those of one block are counted with its step.
@@ -604,7 +645,10 @@ def _kept_bytes(node: Perspective, block: int, rows: _TimeCounts, times: int | N
     # With boxes in time most slices are buffered, so few are new and their weights are cached.
     if times is None and rows.node_count > FEW_SLICES:
         return 0
-    return held_bytes(node.topology.space.count, block, _count_neighbours(node), stations, node.topology.time.count)
+    return held_bytes(
+        node.topology.space.count, block, _count_neighbours(node), stations, node.topology.time.count,
+        allowed=chosen.weights_bytes,
+    )  # fmt: skip
 
 
 def _listed_bytes(node: Perspective, row: AggregateRow, block: int, rows: _TimeCounts) -> int:

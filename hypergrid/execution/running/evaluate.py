@@ -9,6 +9,7 @@ cached. Readings have no cells: every strategy reads them, and converts of them,
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from hypergrid.core.pacing import give_way
 from hypergrid.core.readings import Readings
 from hypergrid.core.tokens import token
 from hypergrid.execution.diagnostics import RunDiagnostics, note_unlike_bands, replace_infinite
-from hypergrid.execution.operators.cells import Cells, SparseCells, store_sparse
+from hypergrid.execution.operators.cells import FUSED_VALUES, Cells, SparseCells, join_places, store_sparse
 from hypergrid.execution.operators.counters import note_of_cells, prepare_readings
 from hypergrid.execution.operators.elementwise import (
     convert_values,
@@ -27,7 +28,7 @@ from hypergrid.execution.operators.elementwise import (
     name_faulty_cell,
     name_faulty_reading,
 )
-from hypergrid.execution.operators.grids import aggregate_cells, cover_space, space_keys
+from hypergrid.execution.operators.grids import TimePart, aggregate_cells, cover_space, space_keys
 from hypergrid.execution.operators.interpolations import (
     FieldCache,
     FieldNetwork,
@@ -52,7 +53,7 @@ from hypergrid.execution.operators.stations import (
     aggregate_readings,
     aggregate_slices,
     count_by_interval,
-    drop_nonfinite,
+    keep_rows,
     readings_of,
 )
 from hypergrid.execution.planning.costs import Meter
@@ -64,6 +65,7 @@ from hypergrid.interpolation.methods.conditioning import relative_leverage
 from hypergrid.interpolation.methods.detrended import DetrendedKriging
 from hypergrid.interpolation.methods.in_time import KnownReadings
 from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.weight_cache import WEIGHTS, WeightCache
 from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective, Recur
 from hypergrid.perspective.build.uncertainty_spec import split_aggregates
 from hypergrid.perspective.functions.rows import CellPlaces
@@ -80,7 +82,7 @@ class Evaluator:
         pulled: frozenset[str] = frozenset(),
         buffers: Buffers | None = None,
         meter: Meter | None = None,
-        keeps_weights: bool = True,
+        weights: WeightCache | None = WEIGHTS,
         reads_once: bool = False,
     ) -> None:
         """Configure the evaluation of a chain.
@@ -93,12 +95,12 @@ class Evaluator:
             Buffers of cells that more than one box needs; without them, such cells are computed again.
         meter
             Measures each perspective.
-        keeps_weights
-            Whether kriging weights are cached for other boxes.
+        weights
+            Cache of kriging weights for other boxes; None: they are not cached.
         reads_once
             Whether only one perspective reads readings, so that unused ones can be counted as they pass.
         """
-        self._meter, self._keeps_weights = meter, keeps_weights
+        self._meter, self._weights = meter, weights
         self._pulled, self._buffers = pulled, buffers
         self.work: dict[str, int] = {}
         """Number of computed cells, by token."""
@@ -352,32 +354,59 @@ class Evaluator:
         return self._readings[node.token]
 
     def _compute_readings(self, node: Perspective) -> Readings:
-        operator = node.operator
-        if isinstance(operator, Base):
-            base_readings = operator.source.read(operator.window, operator.unread)
-            if not isinstance(base_readings, Readings):
-                raise TypeError(f"{operator.source.variable.name} is an array, not readings")
-            return self._select_accepted(operator, base_readings)
-        return self._convert_readings(node, self._read(node.source))
+        operator, base = node.operator, node.operator if isinstance(node.operator, Base) else node.source.operator
+        if not isinstance(base, Base) or not (base is operator or node.is_fused):
+            return self._convert_readings(node, self._read(node.source))
+        base_readings = base.source.read(base.window, base.unread)
+        if not isinstance(base_readings, Readings):
+            raise TypeError(f"{base.source.variable.name} is an array, not readings")
+        return self._use_readings(node, base_readings)
 
-    def _select_accepted(self, operator: Base, readings: Readings, *, known_once: bool = False) -> Readings:
-        accepted = np.isin(readings.flag, operator.accept_flags)
+    def _use_readings(self, node: Perspective, readings: Readings, *, known_once: bool = False) -> Readings:
+        """Return the usable ones of a base's readings, converted if the node is a convert above it."""
+        if isinstance(node.operator, Base):
+            return keep_rows(readings, self._mask_accepted(node.operator, readings, known_once=known_once))
+        if node.is_fused and isinstance(node.source.operator, Base):
+            accepted_mask = self._mask_accepted(node.source.operator, readings, known_once=known_once)
+            return self._convert_readings(node, readings, accepted_mask, known_once=known_once)
+        below = self._use_readings(node.source, readings, known_once=known_once)
+        return self._convert_readings(node, below, known_once=known_once)
+
+    def _mask_accepted(self, operator: Base, readings: Readings, *, known_once: bool) -> NDArray[np.bool_]:
+        """Mask the readings with an accepted flag and a finite value; count the others."""
+        accepted, finite = np.isin(readings.flag, operator.accept_flags), np.isfinite(readings.value)
         for flag in np.unique(readings.flag[~accepted]):
             self._unused.add(f"flag {flag}", readings.take_rows(readings.flag == flag), known_once=known_once)
         # Counted here, because infinite values are dropped together with missing ones.
-        infinite = readings.take_rows(accepted & np.isinf(readings.value))
-        self._unused.add("being infinite", infinite, known_once=known_once)
-        return drop_nonfinite(readings.take_rows(accepted))
+        odd = accepted & ~finite
+        if odd.any():
+            infinite = readings.take_rows(odd & np.isinf(readings.value))
+            self._unused.add("being infinite", infinite, known_once=known_once)
+        return np.asarray(accepted & finite)
 
-    def _convert_readings(self, node: Perspective, readings: Readings, *, known_once: bool = False) -> Readings:
+    def _convert_readings(
+        self,
+        node: Perspective,
+        readings: Readings,
+        accepted: NDArray[np.bool_] | None = None,
+        *,
+        known_once: bool = False,
+    ) -> Readings:
+        """Convert readings, or those accepted, and drop what becomes missing; what is kept is copied once."""
         operator = node.operator
         if not isinstance(operator, Convert):
             raise TypeError(f"{type(operator).__name__} does not give readings")
-        with name_faulty_reading(node, readings):
-            value = convert_values(operator, readings.value)
-        missing = readings.take_rows(~np.isfinite(value))
-        self._unused.add(", ".join(call.name for call in operator.calls), missing, known_once=known_once)
-        return drop_nonfinite(replace(readings, value=value))
+        rows = np.arange(len(readings)) if accepted is None else np.flatnonzero(accepted)
+        value = readings.value if len(rows) == len(readings) else readings.value[rows]
+        with name_faulty_reading(node, readings, rows):
+            value = convert_values(operator, value)
+        finite = np.isfinite(value)
+        if not finite.all():
+            missing = readings.take_rows(rows[~finite])
+            self._unused.add(", ".join(call.name for call in operator.calls), missing, known_once=known_once)
+            rows, value = rows[finite], value[finite]
+        kept = readings if len(rows) == len(readings) else readings.take_rows(rows)
+        return replace(kept, value=value)
 
     def _aggregate_in_pieces(
         self,
@@ -393,11 +422,7 @@ class Evaluator:
         known_once = self.reads_once and times is None and node.token not in self._passed_tokens
         self._passed_tokens.add(node.token)
 
-        def use(readings: Readings, item: Perspective = node) -> Readings:
-            if isinstance(item.operator, Base):
-                return self._select_accepted(item.operator, readings, known_once=known_once)
-            return self._convert_readings(item, use(readings, item.source), known_once=known_once)
-
+        use = partial(self._use_readings, node, known_once=known_once)
         return PiecewiseAggregate(
             node.bases[0], use, operator, time, axis, intervals, intervals.select_uncounted(times)
         ).compute(times)
@@ -592,7 +617,7 @@ class Evaluator:
         for note in (*reporting.notes, *(note_prefix(node.source) + note for note in prepared.notes)):
             self.diagnostics.set_note(note, note)
         field = prepared.field
-        field.expect(node.topology.space.count, node.topology.time.count, keep=self._keeps_weights)
+        field.expect(node.topology.space.count, node.topology.time.count, cache=self._weights)
         placed_count = reporting.placed_count - prepared.merged_count
         stations = min(operator.arguments.get("neighbours") or placed_count, placed_count)
         if key in self._network_known and not prepared.merged_count:
@@ -619,10 +644,38 @@ class Evaluator:
                 return commuted
         keys = space_keys(target, cells) if operator.row.rank is not None else np.empty(0, dtype=np.uint64)
         slices, part = (wanted, None) if times is None else make_time_part(times, operator, wanted)
+        if times is not None and space is None and self._is_applied_above(node.source):
+            return self._aggregate_converted(node, times, cells, slices, keys, part)
         block = self.block(node.source, needed, times=slices)
         if space is not None:
             self.diagnostics.carry_marks(source.space, target, cells, space)
         return aggregate_cells(block, operator, times=times, space=space, keys=keys, part=part)
+
+    def _is_applied_above(self, node: Perspective) -> bool:
+        """Return whether a convert on a grid is applied in the pass of its aggregate, not held."""
+        return node.is_fused and node.token not in self._grid_cells
+
+    def _aggregate_converted(
+        self,
+        node: Perspective,
+        axes: tuple[TimeAxis, TimeCells],
+        cells: NDArray[np.intp],
+        slices: Times | None,
+        keys: NDArray[np.uint64],
+        part: TimePart | None,
+    ) -> Cells:
+        """Convert and aggregate a few places at a time: converted values stay in the processor's cache."""
+        convert, operator = node.source, node.aggregate
+        below = self.block(convert.source, cells, times=slices)
+        self._count_work(convert, slices, len(cells))
+        # At least two places: one column alone would be summed in pairs, and rounded otherwise.
+        count = max(1, len(cells) // max(FUSED_VALUES // max(len(below.value), 1), 2))
+        parts = []
+        for first, stop in pairwise(np.linspace(0, len(cells), count + 1, dtype=np.intp).tolist()):
+            chosen = slice(first, stop)
+            source = self._evaluate_elementwise(convert, [below.select_places(chosen)], cells[chosen], slices)
+            parts.append(aggregate_cells(source, operator, times=axes, space=None, keys=keys[chosen], part=part))
+        return join_places(parts)
 
     def _commute_aggregate(
         self,

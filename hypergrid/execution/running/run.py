@@ -23,6 +23,7 @@ from hypergrid.execution.running.mean_errors import find_correlation
 from hypergrid.execution.running.result_cache import allocate
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.uncertainty.simulate import simulate_given
+from hypergrid.interpolation.weight_cache import WEIGHTS, WeightCache
 from hypergrid.perspective import Interpolate, Perspective
 from hypergrid.perspective.build.uncertainty_spec import split_aggregates
 from hypergrid.perspective.spec.correlation_time import Memory
@@ -271,8 +272,10 @@ def _make_evaluator(plan: Plan, buffers: Buffers | None, meter: Meter) -> Evalua
         for item in plan.surface.list_chain()
         if not item.holds_readings and any(s.holds_readings for s in item.sources)
     ]
+    allowed_bytes = plan.strategy.weights_bytes
+    weights = WEIGHTS if allowed_bytes is None else WeightCache(allowed_bytes) if allowed_bytes else None
     return Evaluator(
-        pulled=from_boxes, buffers=buffers, meter=meter, keeps_weights=plan.strategy.keeps_weights,
+        pulled=from_boxes, buffers=buffers, meter=meter, weights=weights,
         reads_once=len(readers) <= 1,
     )  # fmt: skip
 
@@ -341,6 +344,9 @@ def make_buffers(surface: Perspective, strategy: Strategy, boxes: list[Times], *
     asked = Counter(source.token for item in surface.list_chain() for source in item.sources)
     worth = set()
     for item in pulled(surface, strategy.k):
+        if item.is_fused:
+            # Its source's cells are held instead.
+            continue
         for_all_places = item.is_at_stations and blocks > 1
         again = bool((first[item.token] < last[item.token]).any())
         if again or for_all_places or asked[item.token] > 1:

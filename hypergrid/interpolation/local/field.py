@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from math import floor, log2
+from typing import cast
 
 import numpy as np
 import scipy  # submodules load on first use: most queries need none
@@ -42,7 +43,7 @@ from hypergrid.interpolation.local.neighbourhood import (
 )
 from hypergrid.interpolation.points import Field, Floats, Targets, group_masks
 from hypergrid.interpolation.solvers.system import KrigingSystem
-from hypergrid.interpolation.weight_cache import ALLOWED_BYTES, WEIGHTS, key_of
+from hypergrid.interpolation.weight_cache import ALLOWED_BYTES, WEIGHTS, WeightCache, key_of
 
 # Sparse kriging weights of some targets under one mask, cached between queries.
 #
@@ -113,7 +114,7 @@ def projected_bytes(targets: int, maximum: int) -> int:
     return targets * (12 * maximum + 16)
 
 
-def held_bytes(places: int, block: int, maximum: int, stations: int, masks: int) -> int:
+def held_bytes(places: int, block: int, maximum: int, stations: int, masks: int, *, allowed: int | None = None) -> int:
     """Project the memory for weights: cached ones, with neighbours, and those under construction [bytes].
 
     Parameters
@@ -124,7 +125,11 @@ def held_bytes(places: int, block: int, maximum: int, stations: int, masks: int)
         Maximum stations used per target, and stations in all.
     masks
         Maximum number of masks.
+    allowed
+        Memory budget of a run's own cache; None for the cache that runs share.
     """
+    if allowed is not None:
+        return 2 * 8 * block * weight_rows(maximum) + min(allowed, masks * projected_bytes(block, maximum))
     if not WEIGHTS.takes(projected_bytes(places, maximum)):
         return 0
     # Transposing an array holds each number twice.
@@ -164,7 +169,7 @@ class LocalField(Field):
     ) -> None:
         self.system = system
         self._noise_free = noise_free
-        self._job, self._keep = (0, 0), True
+        self._job, self._cache = (0, 0), cast("WeightCache | None", WEIGHTS)
         self.selection = replace(selection, neighbours=min(selection.neighbours, system.stations.count))
         """Rule that selects the stations of each target."""
         self.min_stations = system.drift.drift.min_stations()
@@ -195,9 +200,9 @@ class LocalField(Field):
         """Whether every target of a slice uses exactly `counts` stations."""
         return self.selection.radius_m is None and self.selection.octants is None and self.min_stations == 1
 
-    def expect(self, places: int, slices: int, *, keep: bool = True) -> None:
-        """Announce the places and slices of the whole job, which select the method; weights may be cached."""
-        self._job, self._keep = (places, slices), keep
+    def expect(self, places: int, slices: int, *, cache: WeightCache | None = WEIGHTS) -> None:
+        """Announce the places and slices of the whole job, which select the method, and where weights are cached."""
+        self._job, self._cache = (places, slices), cache
 
     def replace_values(self, values: Floats) -> "LocalField":
         other = copy(self)
@@ -267,9 +272,11 @@ class LocalField(Field):
 
     def _keeps_weights(self, targets: Targets) -> bool:
         """Decide whether to cache weights: only for few slices and, in the whole job, few places."""
-        places = max(targets.count, self._job[0])
-        fits = WEIGHTS.takes(projected_bytes(places, self.selection.max_stations))
-        return self._keep and fits and len(self._values) <= FEW_SLICES
+        if self._cache is None or len(self._values) > FEW_SLICES:
+            return False
+        # A cache of its own serves a run block by block of its places.
+        places = max(targets.count, self._job[0]) if self._cache is WEIGHTS else targets.count
+        return self._cache.takes(projected_bytes(places, self.selection.max_stations))
 
     def _is_large(self, targets: Targets, masks: int) -> bool:
         """Decide by the size of the whole job whether compiled code is worth loading."""
@@ -294,11 +301,11 @@ class LocalField(Field):
             shift, octants = self.system.shift, self.selection.octants or 0
             task = task_of(WEIGHTS_OF_ONE, masks, no_values, shift, max_stations, octants)
             around = Neighbourhood(self.system, numbers, self.selection)
-            kept = self._key if len(numbers) == stations else b""
+            kept = self._key if len(numbers) == stations and self._cache is WEIGHTS else b""
             _LocalRun(around, task, targets, rows, compiled=compiled, key=kept).run()
             return Weights.of(rows, stations)
 
-        return WEIGHTS.get(key, make)
+        return (self._cache or WEIGHTS).get(key, make)
 
     def _make_tasks(self, what: int, usable_masks: Masks) -> Iterator[tuple[NDArray[np.intp], LocalTask]]:
         """Yield station indices, and a task whose slices have about equally many stations."""

@@ -23,6 +23,7 @@ from hypergrid.interpolation.solvers.trend import (
     subtract_trend,
     trend_of,
 )
+from hypergrid.interpolation.weight_cache import WEIGHTS, WeightCache
 
 # `trend="auto"` selects an elevation trend by cross-validation on the stations themselves.
 #
@@ -154,8 +155,8 @@ class DetrendedField(Field):
     def counts(self) -> NDArray[np.int32]:
         return self._inner.counts
 
-    def expect(self, places: int, slices: int, *, keep: bool = True) -> None:
-        self._inner.expect(places, slices, keep=keep)
+    def expect(self, places: int, slices: int, *, cache: WeightCache | None = WEIGHTS) -> None:
+        self._inner.expect(places, slices, cache=cache)
 
     def take_slices(self, slices: NDArray[np.intp]) -> "DetrendedField":
         part = type(self)(self._inner.take_slices(slices), self._trend.take_slices(slices))

@@ -24,7 +24,7 @@ from hypergrid.interpolation.kernels.tiled_cholesky import TILE, decompose, mult
 from hypergrid.interpolation.points import Field, Floats, Targets, group_masks
 from hypergrid.interpolation.solvers.factored import FactoredSystem
 from hypergrid.interpolation.solvers.system import KrigingSystem
-from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
+from hypergrid.interpolation.weight_cache import WEIGHTS, WeightCache, key_of
 
 BATCH_FLOATS = 2**21
 """Numbers in one batch of small systems (16 MiB)."""
@@ -202,12 +202,13 @@ class KrigingField(Field):
         pairs = max(len(targets.positions_m) * self.system.stations.count, self._job_pairs)
         return self._keep and pairs <= WORTH_COMPILED
 
-    def expect(self, places: int, slices: int, *, keep: bool = True) -> None:
+    def expect(self, places: int, slices: int, *, cache: WeightCache | None = WEIGHTS) -> None:
         """Announce the places of the whole job, which select the method for all its parts.
 
         Right-hand sides are what may be cached for later slices.
         """
-        self._job_pairs, self._keep = places * self.system.stations.count, keep
+        # Right-hand sides would fill the cache of a single run.
+        self._job_pairs, self._keep = places * self.system.stations.count, cache is WEIGHTS
 
     def variance(self, targets: Targets) -> Floats:
         """Compute the kriging variance of each slice's estimates, shape (slices, targets).

@@ -1,7 +1,9 @@
 """Fields of user functions: the stations of each target are selected by one function, its value computed by another."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -23,8 +25,8 @@ from hypergrid.perspective.functions.user_function_calls import (
 
 Indices = NDArray[np.intp]
 
-KEPT_MASKS: Final = 64
-"""Most sets of reporting stations whose selections are kept for the last targets."""
+SELECTION_BYTES: Final = 32 * 2**20
+"""Memory budget of the selections that a field and its parts keep for the last targets [bytes]."""
 
 
 @dataclass(frozen=True)
@@ -115,18 +117,103 @@ class UserInterpolation:
         return made
 
 
+@dataclass(frozen=True, eq=False)
+class ChosenStations:
+    """Stations selected for each target, of those that report."""
+
+    chosen: Indices
+    """Indices into the reporting stations, target by target, shape (selected,)."""
+    ends: NDArray[np.intp]
+    """End of each target's stations in `chosen`, shape (targets,)."""
+
+    @classmethod
+    def of(cls, lists: list[Indices]) -> "ChosenStations":
+        chosen = np.concatenate(lists) if lists else np.empty(0, dtype=np.intp)
+        return cls(chosen, np.cumsum([len(each) for each in lists], dtype=np.intp))
+
+    @property
+    def sizes(self) -> NDArray[np.intp]:
+        """Number of stations of each target, shape (targets,)."""
+        return np.diff(self.ends, prepend=0)
+
+    @property
+    def nbytes(self) -> int:
+        return self.chosen.nbytes + self.ends.nbytes
+
+    def split(self) -> list[Indices]:
+        """Return the stations of each target."""
+        return np.split(self.chosen, self.ends[:-1]) if len(self.ends) else []
+
+
+class LookAhead:
+    """Selections for the last targets by set of reporting stations, shared by a field and its parts (thesis 5.7.2.1).
+
+    What is selected for a target is known before any of its values, and is the same in all slices in which the same
+    stations report. Boxes take parts of a field in order of time: if not all selections fit in memory, those with the
+    most slices to come are kept.
+    """
+
+    def __init__(self) -> None:
+        self._targets = b""
+        self._kept: dict[bytes, ChosenStations] = {}
+        self._slices: Mapping[bytes, NDArray[np.intp]] = {}
+
+    def expect(self, slices: Mapping[bytes, NDArray[np.intp]]) -> None:
+        """Announce the slices of each set of reporting stations, increasing; empty if they are unknown."""
+        self._slices = slices
+
+    def get(self, targets: bytes, mask: bytes, first: int, make: Callable[[], ChosenStations]) -> ChosenStations:
+        """Return the selections for some targets under one mask; make them if they are not kept.
+
+        Parameters
+        ----------
+        targets, mask
+            Keys of the targets, and of the reporting stations.
+        first
+            The first slice that is not yet computed.
+        """
+        if targets != self._targets:
+            self._kept, self._targets = {}, targets
+        selection = self._kept.get(mask)
+        if selection is None:
+            selection = self._kept[mask] = make()
+            self._evict(first)
+        return selection
+
+    def _evict(self, first: int) -> None:
+        """Evict selections with the fewest slices to come until the others fit."""
+        excess = sum(selection.nbytes for selection in self._kept.values()) - SELECTION_BYTES
+        if excess <= 0:
+            return
+        # Of equal ones the newest: a second pass over all masks finds the oldest. Without knowledge of the slices to
+        # come the oldest, whose stations may never report together again.
+        by_age = list(self._kept)[:: -1 if self._slices else 1]
+        for mask in sorted(by_age, key=lambda key: self._count_coming(key, first)):
+            excess -= self._kept.pop(mask).nbytes
+            if excess <= 0:
+                return
+
+    def _count_coming(self, mask: bytes, first: int) -> int:
+        slices = self._slices.get(mask)
+        return 0 if slices is None else len(slices) - int(np.searchsorted(slices, first))
+
+
 class UserField(Field):
     """Field of many slices by user functions; slices with the same reporting stations share their selections."""
 
     def __init__(self, own: UserInterpolation, places_m: Floats, values: Floats, given: Mapping[str, Any]) -> None:
-        self._own, self._places_m, self._values, self._given = own, places_m, values, given
+        self._own, self._places_m, self._given = own, places_m, given
+        self._ahead = LookAhead()
+        self._set_values(values, np.arange(len(values)))
+        self._ahead.expect({present.tobytes(): slices for present, slices in self._masks})
+
+    def _set_values(self, values: Floats, numbers: NDArray[np.intp]) -> None:
+        self._values = values
+        self._numbers = numbers
+        """Number of each slice among those that the look-ahead expects, shape (slices,)."""
         masks = ((np.flatnonzero(mask), slices) for mask, slices in group_masks(np.isfinite(values)))
         # In order of time, so that the first cell that fails is named.
         self._masks = sorted(masks, key=lambda group: int(group[1][0]))
-        # Look-ahead (thesis, section 5.7.2.1): what is selected for a target is known before any of its values, and
-        # holds for all slices in which the same stations report.
-        self._selections: dict[bytes, list[Indices]] = {}
-        self._selected_for = b""
 
     @property
     def counts(self) -> NDArray[np.int32]:
@@ -134,19 +221,28 @@ class UserField(Field):
         return np.asarray(np.isfinite(self._values).sum(axis=1), dtype=np.int32)
 
     def take_slices(self, slices: NDArray[np.intp]) -> "UserField":
-        return UserField(self._own, self._places_m, self._values[slices], self._given)
+        part = copy(self)
+        part._set_values(self._values[slices], self._numbers[slices])
+        return part
+
+    def replace_values(self, values: Floats) -> "UserField":
+        other = copy(self)
+        other._set_values(values, np.arange(len(values)))
+        # Each box has only its own slices.
+        self._ahead.expect({})
+        return other
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
         result = np.zeros((len(self._values), targets.count), dtype=np.int32)
-        for _, slices, selections in self._list_selections(targets):
-            result[slices] = [len(chosen) for chosen in selections]
+        for _, slices, selection in self._list_selections(targets):
+            result[slices] = selection.sizes
         return result
 
     def mask_selected(self, targets: Targets) -> NDArray[np.bool_]:
         """Mask the stations that are selected for any target, shape (slices, stations)."""
         result = np.zeros(self._values.shape, dtype=bool)
-        for present, slices, selections in self._list_selections(targets):
-            chosen = present[np.unique(np.concatenate(selections))]
+        for present, slices, selection in self._list_selections(targets):
+            chosen = present[np.unique(selection.chosen)]
             result[np.ix_(slices, chosen)] = True
         return result
 
@@ -159,9 +255,9 @@ class UserField(Field):
             As for `UserInterpolation`, at the flat position of the estimate.
         """
         result = np.full((len(self._values), targets.count), np.nan)
-        for present, slices, selections in self._list_selections(targets):
+        for present, slices, selection in self._list_selections(targets):
             values = self._values[np.ix_(slices, present)]
-            for number, chosen in enumerate(selections):
+            for number, chosen in enumerate(selection.split()):
                 if not len(chosen):
                     continue
                 beside_m = self._measure_offsets(targets, number, present)[chosen]
@@ -177,24 +273,20 @@ class UserField(Field):
             f"{self._own.name} has no variance; ask for it with a kriging method (got {targets.count} points)"
         )
 
-    def _list_selections(self, targets: Targets) -> Iterator[tuple[Indices, NDArray[np.intp], list[Indices]]]:
+    def _list_selections(self, targets: Targets) -> Iterator[tuple[Indices, NDArray[np.intp], ChosenStations]]:
         """Yield reporting stations, their slices, and the stations selected among them for each target."""
-        if self._selected_for != targets.key:
-            self._selections, self._selected_for = {}, targets.key
         for present, slices in self._masks:
-            key = present.tobytes()
-            selections = self._selections.get(key)
-            if selections is None:
-                first = int(slices[0]) * targets.count
-                selections = [
-                    self._own.select_stations(
-                        self._measure_offsets(targets, number, present), self._given, first + number
-                    )
-                    for number in range(targets.count)
-                ]
-                if len(self._selections) < KEPT_MASKS:
-                    self._selections[key] = selections
-            yield present, slices, selections
+            make = partial(self._select, targets, present, int(slices[0]))
+            yield present, slices, self._ahead.get(targets.key, present.tobytes(), int(self._numbers[0]), make)
+
+    def _select(self, targets: Targets, present: Indices, first_slice: int) -> ChosenStations:
+        first = first_slice * targets.count
+        return ChosenStations.of(
+            [
+                self._own.select_stations(self._measure_offsets(targets, number, present), self._given, first + number)
+                for number in range(targets.count)
+            ]
+        )
 
     def _measure_offsets(self, targets: Targets, number: int, stations: Indices) -> Floats:
         return measure_offsets(self._places_m[stations], targets.positions_m[number])

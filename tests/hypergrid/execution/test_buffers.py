@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import xarray as xr
 
+import hypergrid as hg
 from hypergrid.execution import make_plan, run
 from hypergrid.execution.operators.cells import Cells, SparseCells, store_sparse
 from hypergrid.execution.planning.dependencies import Buffer, find_all_needed, first_and_last_boxes
 from hypergrid.execution.planning.plan import Strategy, path
 from hypergrid.execution.running.run import Outcome
+from hypergrid.interpolation.local.field import Weights
 from hypergrid.perspective import Perspective
 from hypergrid.query import Query
 from hypergrid.rewrite import RULES
@@ -59,6 +62,44 @@ def test_what_buffers_hold_does_not_grow_with_the_length_of_the_surface() -> Non
     long, surface = ran(sliding(400), buffered=True)
     assert 0 < long.buffered == short.buffered
     assert long.buffered <= 6 * (64 + surface.source.source.topology.space.count)
+
+
+def outages() -> Query:
+    """Return readings of which three sets of stations report, each for some time."""
+    rng = np.random.default_rng(1)
+    values = rng.normal(5, 3, (400, 9))
+    values[100:180, 2] = np.nan
+    values[300:330, 5:] = np.nan
+    coords = {"time": np.arange(400) * np.timedelta64(600, "s") + np.datetime64("2007-10-01T00:00", "ns")}
+    places = {name: ("station", rng.uniform(0, 2000, 9)) for name in ("x", "y")}
+    return hg.base(xr.DataArray(values, {**coords, **places}, ("time", "station"), "air_temperature"))
+
+
+def test_boxes_of_a_plan_short_of_memory_share_kriging_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    maps = outages().interpolate("ordinary_kriging", grid=GRID, variogram=MODEL, neighbours=4)
+    surface = maps.aggregate("max", time=SLIDING).surface()
+    whole = make_plan(surface)
+    allowed = whole.projected_bytes // 20
+    short = make_plan(surface, allowed_bytes=allowed)
+    assert short.block_times is not None
+    assert short.strategy.weights_bytes
+    assert short.projected_bytes <= allowed
+    solved = []
+    of = Weights.of
+
+    def counted(rows: np.ndarray, stations: int) -> Weights:
+        solved.append(stations)
+        return of(rows, stations)
+
+    monkeypatch.setattr(Weights, "of", counted)
+    expected = list(run(whole))[-1].outcome.value
+    assert not solved
+    np.testing.assert_allclose(list(run(short))[-1].outcome.value, expected, rtol=1e-12)
+    # Once for each set of stations that report, whatever the number of boxes.
+    assert len(solved) == 3 * -(-64 // short.block_cells)
+    nothing = replace(short, strategy=replace(short.strategy, weights_bytes=0))
+    np.testing.assert_allclose(list(run(nothing))[-1].outcome.value, expected, rtol=1e-12)
+    assert len(solved) == 3 * -(-64 // short.block_cells)
 
 
 def test_branches_of_a_merge_share_what_both_ask_for() -> None:

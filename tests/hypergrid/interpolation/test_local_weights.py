@@ -122,7 +122,7 @@ def test_a_large_job_keeps_nothing_and_finds_the_same(monkeypatch: pytest.Monkey
 def test_nothing_is_kept_where_it_is_not_wanted() -> None:
     stations, values, targets = network(10, slices=2)
     field, kept = field_of(stations, values), field_of(stations, values)
-    field.expect(TARGETS, 2, keep=False)
+    field.expect(TARGETS, 2, cache=None)
     found = field.estimate(targets)
     assert WEIGHTS.statistics().entries == 0
     np.testing.assert_allclose(kept.estimate(targets), found, rtol=0, atol=1e-11)

@@ -1,6 +1,7 @@
 """Interpolations that users add: selection and value of their own, with the checks of every user function."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,15 @@ import pytest
 import hypergrid as hg
 from hypergrid.core.errors import InvalidFunction, InvalidQuery, NotFound
 from hypergrid.core.geodesy import RADIUS_M, places_m
+from hypergrid.execution import make_plan, run
 from hypergrid.interpolation.points import separations
-from hypergrid.perspective.functions.user_interpolation import measure_offsets
+from hypergrid.perspective.functions import user_interpolation
+from hypergrid.perspective.functions.user_interpolation import (
+    ChosenStations,
+    LookAhead,
+    UserInterpolation,
+    measure_offsets,
+)
 from tests.hypergrid.perspective.test_user_functions import GRID, START, array, found
 from tests.support.own_functions import forgotten_functions
 
@@ -84,6 +92,68 @@ def test_selects_once_for_each_target_and_set_of_reporting_stations() -> None:
     found(array(VALUES).interpolate("of_two", grid=GRID))
     # Two sets of stations report: all nine, and six.
     assert sorted(selected) == [6] * GRID_CELLS + [9] * GRID_CELLS
+
+
+@pytest.mark.parametrize("strategy", ["auto", "bottom_up"])
+def test_boxes_in_time_share_what_was_selected_ahead(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401
+    selected: list[bytes] = []
+    select = UserInterpolation.select_stations
+
+    def counted(self: UserInterpolation, offsets_m: Any, *given: Any) -> Any:  # noqa: ANN401
+        selected.append(offsets_m.tobytes())
+        return select(self, offsets_m, *given)
+
+    # Not in the function itself: its content would change from call to call, and so would the identity of the step.
+    monkeypatch.setattr(UserInterpolation, "select_stations", counted)
+    hg.interpolation_function("of_four", select=nearest_four, compute=by_distance)
+    values = np.tile(VALUES, (40, 1))
+    values[60:80, 4] = np.nan
+    query = array(values).interpolate("of_four", grid=GRID).aggregate("max", time={"length": "6h", "step": "2h"})
+    whole = make_plan(query.surface(), strategy=strategy)
+    expected = list(run(whole))[-1].outcome
+    # All nine report, or eight, or six.
+    assert len(selected) == 3 * GRID_CELLS
+    plan = make_plan(query.surface(), strategy=strategy, allowed_bytes=whole.projected_bytes // 3)
+    assert plan.block_times is not None
+    selected.clear()
+    outcome = list(run(plan))[-1].outcome
+    np.testing.assert_array_equal(outcome.value, expected.value)
+    assert len(selected) == len(set(selected)) == 3 * GRID_CELLS
+
+
+class TestLookAhead:
+    """Of the selections that do not all fit, those are kept that the most slices to come refer to."""
+
+    @staticmethod
+    def count_calls(order: list[str], slices: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch) -> int:
+        """Return how many selections are made, one slice after the other, where two fit."""
+        each = ChosenStations.of([np.arange(3)])
+        monkeypatch.setattr(user_interpolation, "SELECTION_BYTES", 2 * each.nbytes)
+        made: list[str] = []
+        ahead = LookAhead()
+        ahead.expect({mask.encode(): np.array(numbers) for mask, numbers in slices.items()})
+
+        def make(mask: str) -> ChosenStations:
+            made.append(mask)
+            return each
+
+        for number, mask in enumerate(order):
+            assert ahead.get(b"targets", mask.encode(), number, partial(make, mask)) is each
+        return len(made)
+
+    def test_those_that_never_return_make_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        order = list("abcadaeafabb")
+        slices = {mask: [at for at, other in enumerate(order) if other == mask] for mask in set(order)}
+        # Each of the six once: a and b stay, whatever comes between.
+        assert self.count_calls(order, slices, monkeypatch) == 6
+        # Without knowledge of the slices to come the oldest leave.
+        assert self.count_calls(order, {}, monkeypatch) > 6
+
+    def test_other_targets_have_selections_of_their_own(self) -> None:
+        ahead, made = LookAhead(), []
+        for targets in (b"some", b"others", b"others"):
+            ahead.get(targets, b"mask", 0, lambda: made.append(1) or ChosenStations.of([]))  # type: ignore[func-returns-value]
+        assert len(made) == 2
 
 
 def test_works_around_a_trend_and_in_cross_validation() -> None:
