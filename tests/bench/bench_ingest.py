@@ -6,7 +6,7 @@ A module a case, with `measure` and `tables`; each part of the answer stands und
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.bench import bench_archive_year, ingest_batch, ingest_stream
+from tests.bench import bench_archive_year, ingest_batch, ingest_orders, ingest_stream
 from tests.bench.kriging_figures import Tell, machine
 
 Table = tuple[str, tuple[str, ...], list[tuple[object, ...]]]
@@ -15,6 +15,7 @@ Part = Callable[[int, int, Tell], dict[str, Any]]
 PARTS: Mapping[str, Part] = {
     "batch": ingest_batch.measure,
     "stream": lambda _, _pairs, notify: ingest_stream.measure(ingest_stream.Sizes(), notify),
+    "orders": lambda _, _pairs, notify: ingest_orders.measure(ingest_orders.SIZES, notify),
     "year": lambda _, pairs, notify: bench_archive_year.measure("all", notify, pairs=pairs),
 }
 """What is measured, of values, pairs, and who is told how far it is."""
@@ -22,6 +23,7 @@ PARTS: Mapping[str, Part] = {
 TABLES: Mapping[str, Callable[[Mapping[str, Any]], list[Table]]] = {
     "batch": ingest_batch.tables,
     "stream": ingest_stream.tables,
+    "orders": ingest_orders.tables,
     "year": bench_archive_year.tables,
 }
 
