@@ -22,7 +22,7 @@ from tests.bench.wo_join_orders import Case, Held, Side
 from tests.bench.wo_join_orders import measure as measure_orders
 from tests.support.streams.slice_windows import Slices
 
-SIZES = replace(Sizes(), slices=2000, real_days=3)
+SIZES = replace(Sizes(), order_slices=1500, real_days=2)
 """Slices and days: the stream takes a batch for each slice, which takes as long as many tuples of the join."""
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 SMALL = Sizes(
     seeds=1, until_s=16.0, slices=300, stations=5, every=7, singles=20, tuples=30_000, at_rest=6_000, spark=6_000,
-    spark_batch=1_500, day_s=9_000.0, real_days=2,
+    spark_batch=1_500, order_slices=300, order_every=7, day_s=9_000.0, real_days=2,
 )  # fmt: skip
 
 

@@ -61,9 +61,13 @@ class Sizes:
     """Of two streams together, where Spark is measured."""
     spark_batch: int = 50_000
     """Of them, in each of Spark's batches."""
+    order_slices: int = 2500
+    """Slices of table 5.4 where it is measured in both orders."""
+    order_every: int = 307
+    """After how many arrivals what is held is looked at there; prime to the number of stations, too."""
     day_s: float = 86_400.0
     """After how long windows of generated networks are fixed again [s]."""
-    real_days: int = 7
+    real_days: int = 4
     """Days of recorded stamps."""
     data: Path = DATA
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from hypergrid.core.times import SECOND_NS
 from hypergrid.wo_join import Matches, WoJoin
+from hypergrid.wo_join.state_layout import HELD_ALL
 from tests.bench.ingest_watermark import least_delay_s, not_passed
 from tests.bench.kriging_figures import Tell
 from tests.bench.wo_join_cases import Floats, Integers, Sizes, plain, pushed
@@ -109,7 +110,7 @@ def measure(sizes: Sizes, notify: Tell, side: "Side | None" = None) -> dict[str,
             means = {name: plain(_mean([row[name] for row in found])) for name in found[0]}
             rows.append({**label, "loads": len(seeds), "order": order, **means})
     notify("orders", 1.0)
-    about = {"slices": sizes.slices, "stations": sizes.stations, "seeds": sizes.seeds}
+    about = {"slices": sizes.order_slices, "stations": sizes.stations, "seeds": sizes.seeds}
     return {"rows": rows, "absent": absent, **about}
 
 
@@ -133,7 +134,7 @@ def _maker(setting: Setting, lag: str, sizes: Sizes) -> Callable[[int], Case]:
 
     def make(seed: int) -> Case:
         load = station_load(
-            setting, moving=lag in LAGS[1:], streams=sizes.stations, keys=sizes.slices, seed=seed, lag_s=period_s
+            setting, moving=lag in LAGS[1:], streams=sizes.stations, keys=sizes.order_slices, seed=seed, lag_s=period_s
         ).arrivals()
         return Case(load, load.key * SLICE_S * SECOND_NS, SLICE_S * SECOND_NS, round(sizes.day_s * SECOND_NS))
 
@@ -211,7 +212,12 @@ def _rows(case: Case, sizes: Sizes, side: "Side") -> list[dict[str, Any]]:
 def hold(case: Case, slices: Slices, sizes: Sizes, in_order: bool) -> Held:  # noqa: FBT001 - as of a `Side`
     """Return what the join itself holds."""
     join = WoJoin(case.arrivals.streams, form="assembling", in_order=in_order, idle_s=case.idle_s)
-    return follow(join, slices, sizes.every)
+    return follow(join, slices, sizes.order_every)
+
+
+def held_by(join: WoJoin) -> int:
+    """Return the tuples that a join holds; its statistics take milliseconds for more."""
+    return int(join._state.join_state[HELD_ALL])
 
 
 def follow(join: WoJoin, slices: Slices, every: int) -> Held:
@@ -230,7 +236,7 @@ def follow(join: WoJoin, slices: Slices, every: int) -> Held:
 
     for start in range(0, len(arrivals), every):
         note(pushed(join, arrivals.take(slice(start, start + every))))
-        held.append(join.statistics().held)
+        held.append(held_by(join))
     # What is left when the streams end waited for nothing.
     late.append(join.finish().late.key)
     at = np.minimum(np.arange(every, len(arrivals) + every, every), len(arrivals)) - 1
@@ -246,12 +252,12 @@ def _published(case: Case, slices: Slices, sizes: Sizes, *, in_order: bool) -> t
     n = case.arrivals.streams
     if in_order:
         join = WoJoin(n, policy="published", form="assembling", idle_s=case.idle_s)
-        found = follow(join, slices, sizes.every)
+        found = follow(join, slices, sizes.order_every)
         return float(found.tuples.mean()), float(found.whole.mean())
     join, held, given = WoJoin(n, policy="published", idle_s=case.idle_s), [], 0
-    for start in range(0, len(case.arrivals), sizes.every):
-        given += len(pushed(join, case.arrivals.take(slice(start, start + sizes.every))))
-        held.append(join.statistics().held)
+    for start in range(0, len(case.arrivals), sizes.order_every):
+        given += len(pushed(join, case.arrivals.take(slice(start, start + sizes.order_every))))
+        held.append(held_by(join))
     results = count_results(case.arrivals)
     return float(np.mean(held)), given / results if results else None
 

@@ -107,9 +107,7 @@ class Slices:
 
     def held(self, sizes: Integers) -> float:
         """Return the mean number of tuples that windows of these sizes hold [tuples]."""
-        return float(
-            sum(
-                np.minimum(np.searchsorted(own, np.arange(len(self.arrivals)), side="right"), size).mean()
-                for own, size in zip(self.places, sizes.tolist(), strict=True)
-            )
-        )
+        # The first tuples of a stream, as many as its window has, are each a place that stays taken.
+        size = len(self.arrivals)
+        taken = [(size - own[:most]).sum() for own, most in zip(self.places, sizes.tolist(), strict=True)]
+        return float(sum(taken) / size)
