@@ -55,7 +55,7 @@ SHOWN = {
     "orders": (
         "network", "setting", "lag", "order", "loads", "least", "held", "share", "published", "published share",
         "window each", "saved, each", "saved at most", "window one", "next days: held", "next days: share",
-        "day before", "day before: share", "watermark", "saved, watermark",
+        "day before", "day before: share", "a tenth more", "a tenth more: share", "watermark", "saved, watermark",
     ),
 }  # fmt: skip
 """Columns of a table, where it does not show all."""

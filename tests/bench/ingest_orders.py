@@ -18,7 +18,7 @@ from tests.bench.bench_wo_join import SHOWN, show_rows
 from tests.bench.ingest_watermark import EPOCH_S, arrived
 from tests.bench.kriging_figures import Tell
 from tests.bench.wo_join_cases import Sizes
-from tests.bench.wo_join_orders import Case, Held, Side
+from tests.bench.wo_join_orders import LAGS, Case, Held, Side
 from tests.bench.wo_join_orders import measure as measure_orders
 from tests.support.streams.slice_windows import Slices
 
@@ -28,7 +28,7 @@ SIZES = replace(Sizes(), order_slices=1500, real_days=2)
 
 def measure(sizes: Sizes, notify: Tell) -> dict[str, Any]:
     """Return the rows of `wo_join_orders.measure`, where the stream holds the tuples."""
-    return measure_orders(sizes, notify, Side(hold, lambda case: case.arrivals.streams))
+    return measure_orders(sizes, notify, Side(hold, lambda case: case.arrivals.streams, LAGS[:2]))
 
 
 def hold(case: Case, slices: Slices, _: Sizes, in_order: bool) -> Held:  # noqa: FBT001 - as of a `Side`

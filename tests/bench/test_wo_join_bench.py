@@ -238,6 +238,7 @@ def test_both_orders_stand_beside_every_contrast(measured: dict[str, Any]) -> No
         if row["share"] == 1:
             assert row["least"] <= min(row["held"], row["window each"]) * (1 + 1e-3)
         assert 0 <= row["day before: share"] <= 1
+        assert row["day before"] < row["a tenth more"] <= 1.1 * row["day before"] + 23
     ordered = next(row for row in rows if row["setting"] == "ordered")
     assert ordered["share"] == ordered["day before: share"] == 1
 

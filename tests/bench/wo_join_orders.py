@@ -4,8 +4,8 @@ An order is "whole", where a slice is emitted with its last tuple, or "time", wh
 as in thesis 5.10.1. Each contrast gives the same share of slices whole, in the same order:
 
 - windows of a size for each stream, as in the thesis, and of one size for all, both chosen with hindsight;
-- windows for each stream that were chosen so on one day and are used on the next, which a user can really have; what
-  the join holds and gives on the same days stands beside them;
+- windows for each stream that were chosen so on one day and are used on the next, as they are and a tenth larger, which
+  a user can really have; what the join holds and gives on the same days stands beside them;
 - the least watermark, also with hindsight, let go after every arrival, which Spark does at best; in order of time only.
 
 The published policy (equations 3.6 to 3.8) has a share of its own. "least" is what no join can go below that gives all
@@ -43,6 +43,12 @@ DRIFT_S = 5 * DAY_S
 IDLE_SLICES = 10
 """Slices of silence after which a recorded station is not waited for, as the stream has it by default."""
 Order = Literal["whole", "time"]
+MARGINS = (1.0, 1.1)
+"""Windows of the day before are used as they were chosen, and a tenth larger."""
+NEXT_DAYS = (
+    "next days: held", "next days: share", "day before", "day before: share", "a tenth more", "a tenth more: share",
+)  # fmt: skip
+"""What the join and windows of the day before hold and give on all days but the first."""
 ORDERS: tuple[Order, ...] = ("whole", "time")
 LAGS = ("static", "moving", "drifting")
 """Lags of a setting that has any: constant, the same every day, or with a period of `DRIFT_S`."""
@@ -74,6 +80,8 @@ class Side:
     """Holds the tuples of a case, in order of time or not."""
     at_once: Callable[[Case], int]
     """Arrivals after which a watermark beside it moves."""
+    lags: tuple[str, ...] = LAGS
+    """Kinds of lags of generated networks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +109,7 @@ def measure(sizes: Sizes, notify: Tell, side: "Side | None" = None) -> dict[str,
     side = side or Side(hold, lambda _: 1)
     rows: list[dict[str, Any]] = []
     absent: list[str] = []
-    named = [*_generated(sizes), *_recorded(sizes, absent)]
+    named = [*_generated(sizes, side.lags), *_recorded(sizes, absent)]
     for done, (label, make) in enumerate(named):
         notify("orders", done / len(named))
         seeds = range(sizes.seeds if label["loads"] is None else label["loads"])
@@ -123,9 +131,9 @@ Named = tuple[dict[str, Any], Callable[[int], Case]]
 """Network, setting and kind of lag, and what makes the case of a seed."""
 
 
-def _generated(sizes: Sizes) -> Iterator[Named]:
+def _generated(sizes: Sizes, lags: tuple[str, ...]) -> Iterator[Named]:
     for setting, (_, most_s) in SETTINGS.items():
-        for lag in LAGS if most_s else ("none",):
+        for lag in lags if most_s else ("none",):
             yield {"network": "generated", "setting": setting, "lag": lag, "loads": None}, _maker(setting, lag, sizes)
 
 
@@ -277,23 +285,21 @@ def _next_days(case: Case, slices: Slices, ours: Held, *, in_order: bool) -> dic
     instants = case.arrivals.arrival_ns
     day_of_arrival: Integers = (instants - instants[0]) // case.day_ns
     day = day_of_arrival[slices.last]
-    held: list[float] = []
+    held: list[Integers] = []
     tuples: list[int] = []
     whole: list[NDArray[np.bool_]] = []
     for number in range(1, int(day.max()) + 1):
         before, now = day == number - 1, day == number
         if not before.any() or not now.any():
             continue
-        sizes = slices.smallest(float(ours.whole.mean()), each=True, in_order=in_order, chosen=before)
-        whole.append(slices.whole(sizes, in_order=in_order, chosen=now))
-        held.append(float(sizes.sum()))
+        chosen = slices.smallest(float(ours.whole.mean()), each=True, in_order=in_order, chosen=before)
+        windows = np.ceil(np.outer(MARGINS, chosen) - 1e-9).astype(np.int64)
+        whole.append(np.stack([slices.whole(sizes, in_order=in_order, chosen=now) for sizes in windows]))
+        held.append(windows.sum(axis=1))
         tuples.append(int((day_of_arrival == number).sum()))
     if not held:
-        return dict.fromkeys(("next days: held", "next days: share", "day before", "day before: share"))
+        return dict.fromkeys(NEXT_DAYS)
     later: Floats = ours.tuples[day_of_arrival[ours.at] > 0].astype(np.float64)
-    return {
-        "next days: held": float(later.mean()),
-        "next days: share": float(ours.whole[day > 0].mean()),
-        "day before": float(np.average(held, weights=tuples)),
-        "day before: share": float(np.concatenate(whole).mean()),
-    }
+    means, shares = np.average(held, axis=0, weights=tuples), np.concatenate(whole, axis=1).mean(axis=1)
+    values = (float(later.mean()), float(ours.whole[day > 0].mean()), means[0], shares[0], means[1], shares[1])
+    return dict(zip(NEXT_DAYS, map(float, values), strict=True))
