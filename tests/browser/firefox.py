@@ -60,7 +60,8 @@ KEYS: Final = {
 """Keys that are not letters, as the protocol writes them."""
 CENTRE: Final = """((element) => {
   if (!element || element.disabled) return null;
-  element.scrollIntoView({ block: "nearest", behavior: "instant" });
+  // In the middle, where nothing that stays at an edge of the window covers it.
+  element.scrollIntoView({ block: "center", behavior: "instant" });
   const { x, y, width, height } = element.getBoundingClientRect();
   let top = document.elementFromPoint(x + width / 2, y + height / 2);
   while (top?.shadowRoot) {

@@ -1,7 +1,7 @@
 """The eight tasks of `test_tasks.py` in Debian's own Firefox, by mouse and by keyboard, within the same limits.
 
-A phone is left out: the protocol has fingers, but no screen of a phone. Lists are chosen from by arrows in both ways, as an
-open one is a window of the browser's own.
+A phone is left out: the protocol has fingers, but no screen of a phone. Lists are chosen from by arrows in both ways,
+as an open one is a window of the browser's own.
 """
 
 import json
