@@ -69,8 +69,12 @@ def path(surface: Perspective) -> list[Perspective]:
 
 
 def list_materialised(surface: Perspective, k: int) -> list[Perspective]:
-    """List the perspectives that hybrid-k materialises above the bases, sources first."""
-    return [item for item in path(surface)[k - 1].list_chain() if not _is_base(item)] if k else []
+    """List the perspectives that hybrid-k materialises above the bases, sources first.
+
+    A fused convert is not among them: the aggregate above applies it.
+    """
+    chain = path(surface)[k - 1].list_chain() if k else []
+    return [item for item in chain if not _is_base(item) and not item.is_fused]
 
 
 def pulled(surface: Perspective, k: int) -> list[Perspective]:
@@ -347,8 +351,8 @@ def _spend_on_weights(plan: Plan, allowed_bytes: int) -> Plan:
     # Solving the systems of every box again took three times as long as all else (figure 5.5).
     spare = allowed_bytes - spend(1).projected_bytes
     spent = spend(spare) if spare > 0 else plan
-    # Without weights to share, nothing is spent.
-    return spent if spent.projected_bytes > plan.projected_bytes else plan
+    # Without weights to share, nothing is spent; several maps may count the same room, each for itself.
+    return spent if plan.projected_bytes < spent.projected_bytes <= allowed_bytes else plan
 
 
 def _find_block_cells(final: Perspective, chosen: Strategy, *, refining: bool) -> int:
