@@ -503,10 +503,15 @@ class _StreamRun:
                     spool.flush()
             self.follow(None, batch_bytes=1)
 
+    @property
+    def _memory(self) -> int | None:
+        """Limit of memory of the current deployment [bytes]."""
+        versions = read_versions(self.folder / STREAM / DEPLOYMENTS)
+        return versions[-1].deployment.stream.memory if versions else None
+
     def _drain_batches(self, held: int) -> int:
         """Return how many empty batches let go of so many readings, about."""
-        memory = read_versions(self.folder / STREAM / DEPLOYMENTS)[-1].deployment.stream.memory
-        emitted_bytes = EMITTED_BYTES if memory is None else min(EMITTED_BYTES, ROWS_SHARE * memory)
+        emitted_bytes = EMITTED_BYTES if self._memory is None else min(EMITTED_BYTES, ROWS_SHARE * self._memory)
         return min(DRAIN_BATCHES, 1 + int(held * READING_BYTES / emitted_bytes))
 
     def _follow_query(self, trigger_s: float | None, batch_bytes: int | None = None) -> bool:
@@ -544,11 +549,10 @@ class _StreamRun:
     @property
     def _batch_bytes(self) -> int:
         """Maximum size of a batch [bytes]."""
-        memory = read_versions(self.folder / STREAM / DEPLOYMENTS)[-1].deployment.stream.memory
-        if memory is None:
+        if self._memory is None:
             return self.how.batch_bytes
         # Its rows are in memory several times: parsed, on their way between processes, and beside those that wait.
-        return min(self.how.batch_bytes, max(LEAST_BATCH, round(BATCH_SHARE * memory)))
+        return min(self.how.batch_bytes, max(LEAST_BATCH, round(BATCH_SHARE * self._memory)))
 
     def _is_active(self) -> bool:
         try:
