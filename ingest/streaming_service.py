@@ -510,7 +510,7 @@ class _StreamRun:
         return versions[-1].deployment.stream.memory if versions else None
 
     def _drain_batches(self, held: int) -> int:
-        """Return how many empty batches let go of so many readings, about."""
+        """Return about how many empty batches emit a number of held readings."""
         emitted_bytes = EMITTED_BYTES if self._memory is None else min(EMITTED_BYTES, ROWS_SHARE * self._memory)
         return min(DRAIN_BATCHES, 1 + int(held * READING_BYTES / emitted_bytes))
 
