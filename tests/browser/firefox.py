@@ -193,8 +193,18 @@ class FirefoxUser:
             self._reach(element)
             self.keys("Enter")
         else:
-            left, top, width, height = self._box(element)
-            self._point((left + width / 2, top + height / 2))
+            self._box(element)
+            options = "{ once: true, capture: true }"
+            hear = f"{element}.addEventListener('click', () => (window.isPressed = true), {options})"
+            self.evaluate(f"(window.isPressed = false, {hear}, true)")
+            # What moved away under the pointer is pressed again.
+            for _ in range(3):
+                left, top, width, height = self._box(element)
+                self._point((left + width / 2, top + height / 2))
+                if self.evaluate("window.isPressed !== false"):
+                    return
+            message = f"no press reached {element}"
+            raise AssertionError(message)
 
     def choose(self, control: str, value: str) -> None:
         """Choose from a list by arrows, each of which chooses while the list is closed."""
