@@ -511,7 +511,8 @@ class _StreamRun:
 
     def _drain_batches(self, held: int) -> int:
         """Return about how many empty batches emit a number of held readings."""
-        emitted_bytes = EMITTED_BYTES if self._memory is None else min(EMITTED_BYTES, ROWS_SHARE * self._memory)
+        memory = self._memory
+        emitted_bytes = EMITTED_BYTES if memory is None else min(EMITTED_BYTES, ROWS_SHARE * memory)
         return min(DRAIN_BATCHES, 1 + int(held * READING_BYTES / emitted_bytes))
 
     def _follow_query(self, trigger_s: float | None, batch_bytes: int | None = None) -> bool:
@@ -549,10 +550,11 @@ class _StreamRun:
     @property
     def _batch_bytes(self) -> int:
         """Maximum size of a batch [bytes]."""
-        if self._memory is None:
+        memory = self._memory
+        if memory is None:
             return self.how.batch_bytes
         # Its rows are in memory several times: parsed, on their way between processes, and beside those that wait.
-        return min(self.how.batch_bytes, max(LEAST_BATCH, round(BATCH_SHARE * self._memory)))
+        return min(self.how.batch_bytes, max(LEAST_BATCH, round(BATCH_SHARE * memory)))
 
     def _is_active(self) -> bool:
         try:

@@ -11,7 +11,6 @@ import json
 import os
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -21,7 +20,7 @@ from typing import Any, Final
 from ingest.job import Engine
 from tests.bench.ingest_files import Files, write_files
 from tests.bench.kriging_figures import Tell
-from tests.bench.process_memory import Watch
+from tests.bench.process_memory import run_watched
 
 VALUES: Final = 100_000_000
 PEER_VALUES: Final = 10_000_000
@@ -125,16 +124,10 @@ def _word(*, tests: bool) -> str:
 def _process(module: str, *asked: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     load = os.getloadavg()[0]
-    arguments = [sys.executable, "-m", module, *map(str, asked)]
-    with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE) as child, Watch(child.pid) as watch:
-        assert child.stdout is not None
-        said = child.stdout.read()
-    if child.returncode:
-        message = f"{module} ended with {child.returncode}"
-        raise RuntimeError(message)
+    printed, peaks = run_watched([sys.executable, "-m", module, *map(str, asked)], ROOT)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return json.loads(said), {**watch.peaks(), "cpu_s": cpu_s, "load_before": load}
+    return json.loads(printed), {**peaks, "cpu_s": cpu_s, "load_before": load}
 
 
 def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]]:

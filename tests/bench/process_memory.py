@@ -1,6 +1,8 @@
 """How much memory a process and all below it hold at most, as the system counts it."""
 
+import subprocess
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -53,6 +55,23 @@ class Watch:
                 total += share
                 python += share if name != "java" else 0
             self._sum_bytes, self._python_bytes = max(self._sum_bytes, total), max(self._python_bytes, python)
+
+
+def run_watched(words: Sequence[str], folder: Path) -> tuple[bytes, dict[str, Any]]:
+    """Run a command in a folder; return what it printed, and the peaks of its memory.
+
+    Raises
+    ------
+    RuntimeError
+        It failed.
+    """
+    with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE) as child, Watch(child.pid) as watch:
+        assert child.stdout is not None
+        printed = child.stdout.read()
+    if child.returncode:
+        message = f"{' '.join(words)} ended with {child.returncode}"
+        raise RuntimeError(message)
+    return printed, watch.peaks()
 
 
 def _bytes(path: Path, field: str) -> int:

@@ -29,7 +29,7 @@ from ingest.sources.spool import Spool, SpoolRecord
 from ingest.streaming.stream_commit import STREAM, StreamStatus
 from ingest.streaming_service import StreamOptions, stream
 from tests.bench.kriging_figures import Tell
-from tests.bench.process_memory import Watch
+from tests.bench.process_memory import run_watched
 
 NS: Final = 10**9
 BEGIN_S: Final = 1_700_000_000 // 3600 * 3600
@@ -147,14 +147,8 @@ def command(archive: Path, deployment: Path, batch_bytes: int) -> list[str]:
 
 def watched(archive: Path, deployment: Path, batch_bytes: int) -> dict[str, Any]:
     """Stream in a process of its own; return how it went, and what its processes held at most."""
-    words = command(archive, deployment, batch_bytes)
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE) as child, Watch(child.pid) as watch:
-        assert child.stdout is not None
-        said = child.stdout.read()
-    if child.returncode:
-        message = f"a stream ended with {child.returncode}"
-        raise RuntimeError(message)
-    return {**json.loads(said.splitlines()[-1]), **watch.peaks()}
+    printed, peaks = run_watched(command(archive, deployment, batch_bytes), ROOT)
+    return {**json.loads(printed.splitlines()[-1]), **peaks}
 
 
 def killed(archive: Path, deployment: Path, batch_bytes: int, *, kills: int, seed: int = 25) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from tests.bench.wo_join_cases import (
     query_arrivals,
     seconds,
 )
-from tests.support.streams.arrivals import Arrivals
+from tests.support.streams.arrivals import Arrivals, merged
 from tests.support.streams.fixed_window import smallest_window
 from tests.support.streams.optimum import count_results
 
@@ -147,15 +147,9 @@ def joins_of(number: Number, arrivals: Arrivals, name: str) -> list[tuple[Follow
         join = followed(own, leaves, second=number == 3)
         joins.append((join, formula(own, leaves)))
         fed.append(replace(join.results, streams=len(GROUPS), stream=np.full(len(join.results), stream, np.int32)))
-    both = _together(fed)
+    both = merged(fed)
     joins.append((followed(both, last), formula(both, last)))
     return joins
-
-
-def _together(parts: list[Arrivals]) -> Arrivals:
-    columns = ("stream", "key", "payload", "arrival_ns")
-    order = np.argsort(np.concatenate([part.arrival_ns for part in parts]), kind="stable")
-    return Arrivals(len(parts), *(np.concatenate([getattr(part, name) for part in parts])[order] for name in columns))
 
 
 def made(arrivals: Arrivals, kind: Kind) -> WoJoin:

@@ -28,6 +28,23 @@ STATIONS: Final = "station,latitude,longitude\n" + "".join(
 """Where they are."""
 
 
+def write_table(folder: Path) -> list[Path]:
+    """Write the table and its stations; return the files."""
+    files = [folder / "data.csv", folder / "stations.csv"]
+    for path, text in zip(files, (TABLE, STATIONS), strict=True):
+        path.write_text(text, "utf-8")
+    return files
+
+
+def check_package(package: Path, folder: Path) -> None:
+    """See that what was saved has values and a picture."""
+    with zipfile.ZipFile(package) as content:
+        content.extractall(folder)
+    with xr.open_dataset(folder / "values.nc", engine="h5netcdf") as held:
+        assert "air_temperature" in held
+    assert (folder / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
 def whole(page: Page) -> None:
     """Wait until a picture is computed in full."""
     wait_for(page, "Done")
@@ -111,23 +128,16 @@ def test_two_periods_are_compared(way: Way, browser: Browser, address: str) -> N
 def test_picture_and_values_are_saved(way: Way, browser: Browser, address: str, tmp_path: Path) -> None:
     with user(browser, way) as someone:
         begin(someone, address)
-        with zipfile.ZipFile(someone.save_link("Everything (zip)", tmp_path)) as package:
-            package.extractall(tmp_path)
-        with xr.open_dataset(tmp_path / "values.nc", engine="h5netcdf") as held:
-            assert "air_temperature" in held
-        assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+        check_package(someone.save_link("Everything (zip)", tmp_path), tmp_path)
         assert len(someone.actions) <= 1
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_ones_own_table_becomes_a_map(way: Way, browser: Browser, taking: str, tmp_path: Path) -> None:
-    files = {"data.csv": TABLE, "stations.csv": STATIONS}
-    for name, text in files.items():
-        (tmp_path / name).write_text(text, "utf-8")
     with user(browser, way) as someone:
         someone.open(taking)
         someone.press("link-import")
-        someone.send("import-choose", [tmp_path / name for name in files])
+        someone.send("import-choose", write_table(tmp_path))
         expect(someone.page.locator("#import-todo")).to_have_text("Ready to be ingested.")
         someone.press("import-run")
         expect(someone.page.locator("[data-count=stored]")).to_have_text("96")

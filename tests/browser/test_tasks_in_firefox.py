@@ -5,18 +5,16 @@ as an open one is a window of the browser's own.
 """
 
 import json
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import pytest
-import xarray as xr
 
 from queries.standing.service import StandingQueries
 from tests.browser.firefox import COMMANDS, Firefox, FirefoxUser, Way, firefox, firefox_path, firefox_user
-from tests.browser.test_tasks import AFTERNOON, STATIONS, TABLE
+from tests.browser.test_tasks import AFTERNOON, check_package, write_table
 
 WAYS: Final[tuple[Way, ...]] = ("mouse", "keyboard")
 
@@ -124,23 +122,16 @@ def test_two_periods_are_compared(way: Way, browser: Firefox, address: str) -> N
 def test_picture_and_values_are_saved(way: Way, browser: Firefox, address: str, tmp_path: Path) -> None:
     with firefox_user(browser, way) as user:
         begin(user, address)
-        with zipfile.ZipFile(user.save_link("Everything (zip)")) as package:
-            package.extractall(tmp_path)
-        with xr.open_dataset(tmp_path / "values.nc", engine="h5netcdf") as held:
-            assert "air_temperature" in held
-        assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+        check_package(user.save_link("Everything (zip)"), tmp_path)
         assert len(user.actions) <= 1
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_ones_own_table_becomes_a_map(way: Way, browser: Firefox, taking: str, tmp_path: Path) -> None:
-    files = {"data.csv": TABLE, "stations.csv": STATIONS}
-    for name, text in files.items():
-        (tmp_path / name).write_text(text, "utf-8")
     with firefox_user(browser, way) as user:
         user.open(taking)
         user.press("link-import")
-        user.send_files("import-choose", [tmp_path / name for name in files])
+        user.send_files("import-choose", write_table(tmp_path))
         user.wait_for(text_holds("import-todo", "Ready to be ingested."))
         user.press("import-run")
         user.wait_for("document.querySelector('[data-count=stored]')?.textContent.trim() === '96'")
