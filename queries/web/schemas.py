@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import MISSING, asdict, fields
 from typing import Any, Final, get_args
 
@@ -135,19 +136,39 @@ def picture_body(picture: SurfacePicture) -> dict[str, Any]:
 
     Arrays are base64 of little-endian values, rows from the first lat (or y).
     """
-    body = surface_body(picture.layout)
-    if picture.layout.levels_m is not None:
-        body |= {"level": picture.level, "level_m": float(picture.layout.levels_m[picture.level])}
-    return body | {
-        "shape": list(picture.values.shape),
-        "time_index": picture.time_index,
-        "time": format_timestamp(int(picture.layout.times_ns[picture.time_index])),
-        "fraction": picture.fraction,
-        # JSON has no NaN.
-        "error": picture.error if np.isfinite(picture.error) else None,
+    return {
+        **surface_body(picture.layout),
+        **_frame_head(picture),
         "values": encode(picture.values, "<f8"),
         "computed": encode(picture.computed, "u1"),
         "estimate": encode(picture.estimate, "<f8"),
+    }
+
+
+def picture_bytes(picture: SurfacePicture) -> bytes:
+    """Convert one time cell of a map to bytes, for a reader that knows the surface.
+
+    First the length of a JSON object as 8 bytes, then the object, padded so that arrays begin at a multiple of 8 bytes:
+    the estimates, which are the values where a cell is computed, as float64; and a byte for each cell, 1 where it is
+    computed. Numbers are little-endian, rows begin with the first lat (or y).
+    """
+    # In JSON, with all coordinates and times, 40,000 cells take 40 ms to encode and compress; this takes 1 ms.
+    head = json.dumps(_frame_head(picture)).encode()
+    head = head.ljust(-(-len(head) // 8) * 8)
+    estimate, computed = picture.estimate.astype("<f8"), picture.computed.astype("u1")
+    return b"".join((len(head).to_bytes(8, "little"), head, estimate.tobytes(), computed.tobytes()))
+
+
+def _frame_head(picture: SurfacePicture) -> dict[str, Any]:
+    layout, levels_m = picture.layout, picture.layout.levels_m
+    head = {} if levels_m is None else {"level": picture.level, "level_m": float(levels_m[picture.level])}
+    return head | {
+        "shape": list(picture.values.shape),
+        "time_index": picture.time_index,
+        "time": format_timestamp(int(layout.times_ns[picture.time_index])),
+        "fraction": picture.fraction,
+        # JSON has no NaN.
+        "error": picture.error if np.isfinite(picture.error) else None,
     }
 
 

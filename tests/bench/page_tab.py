@@ -115,7 +115,8 @@ def press_run(browser: Browser, address: str, document: Mapping[str, Any], *, ca
         write(page, dict(document))
         page.wait_for_timeout(1000 * calm_s)
         page.locator("#run").click()
-        page.wait_for_function("() => watched.paints.some((one) => one.complete)", timeout=120_000)
+        # By default it would look at each frame of the screen, and have the tab make 60 of them a second.
+        page.wait_for_function("() => watched.paints.some((one) => one.complete)", timeout=120_000, polling=50)
         pressed, paints = page.evaluate("() => [watched.pressed, watched.paints]")
         asked = page.evaluate(REQUESTS)
     finally:

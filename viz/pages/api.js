@@ -133,8 +133,20 @@ export const floats = (text) => new Float64Array(bytes(text).buffer);
 
 /** One time cell of a map, or of its variance; `signal` lets the caller drop a request that is on its way. */
 export async function frame(id, time, level, part, signal) {
-  const body = await look(`queries/${id}/frame?time=${time}&level=${level}&part=${part}`, { signal });
-  return { ...body, values: floats(body.values), computed: bytes(body.computed), estimate: floats(body.estimate) };
+  const path = `${PREFIX}/queries/${id}/frame?time=${time}&level=${level}&part=${part}&f=binary`;
+  return frameOf(await send(path, { signal }, (response) => response.arrayBuffer()));
+}
+
+/** What the server packs: the length of a head, the head, and the arrays, which begin at multiples of their numbers' size. */
+function frameOf(buffer) {
+  const length = Number(new DataView(buffer).getBigUint64(0, true));
+  const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
+  const cells = head.shape[0] * head.shape[1];
+  const estimate = new Float64Array(buffer, 8 + length, cells);
+  const computed = new Uint8Array(buffer, 8 + length + estimate.byteLength, cells);
+  const values = estimate.slice();
+  for (let at = 0; at < cells; at += 1) if (!computed[at]) values[at] = NaN;
+  return { ...head, values, computed, estimate };
 }
 
 export async function series(id) {

@@ -93,7 +93,8 @@ export class MapPicture {
   draw(frame, estimated) {
     const [rows, columns] = frame.shape;
     const values = estimated === "hidden" ? frame.values : frame.estimate;
-    const veil = Float64Array.from(frame.computed, (computed) => (estimated === "veil" && !computed ? 1 : NaN));
+    const veil = new Float64Array(values.length).fill(NaN);
+    if (estimated === "veil") for (let at = 0; at < veil.length; at += 1) if (!frame.computed[at]) veil[at] = 1;
     this.image.data = { ...this.image.data, image: [image(values, rows, columns)] };
     this.veil.data = { ...this.veil.data, image: [image(veil, rows, columns)] };
     // After the first values, which it must not delay.
@@ -160,6 +161,9 @@ export class MapPicture {
   mark(place) {
     const [row, column] = this.surface.dims;
     const data = place ? { x: [this.surface[column][place[1]]], y: [this.surface[row][place[0]]] } : { x: [], y: [] };
+    const marked = JSON.stringify(data);
+    if (marked === this.figure.marked) return;
+    this.figure.marked = marked;
     this.figure.find("picked").data = data;
     this.figure.find("picked_inside").data = { ...data };
   }

@@ -15,8 +15,8 @@ import { T } from "./text.js";
 import { longName } from "./variables.js";
 import { coloursOf, content, differenceOf, headOf, shareColours } from "./views.js";
 
-/** From one redraw to the next: ten a second, with a little to spare. */
-const PAUSE_MS = 95;
+/** From one redraw to the next: ten a second with those that come late. */
+const PAUSE_MS = 85;
 /** How long a stage that changes its size is waited for. */
 const SETTLED_MS = 200;
 /** Share of the shown stretch by which a map must be moved before it is offered as a region. */

@@ -20,6 +20,13 @@ Floats = NDArray[np.float64]
 
 NEIGHBOURS: Final = 6
 """Number of computed cells in an estimate, weighted by 1 / distance**2."""
+DENSE_SHARE: Final = 1 / 8
+"""Share of known cells from which the nearest offsets of most cells hold `NEIGHBOURS` of them."""
+NEAR_OFFSETS: Final = 48
+OFFSET_REACH: Final = 12
+"""Rows and columns among which the nearest offsets lie, however a map is stretched."""
+OFFSETS_AT_ONCE: Final = 8
+"""Offsets after which the cells that are estimated are left out."""
 STRETCHES: Final = (1.0, 0.5, 2.0, 0.25, 4.0, 0.125, 8.0)
 """Candidate distances between rows, in columns: a day is not an hour."""
 STRETCH_SCALES: Final = tuple(np.array([np.sqrt(ratio), 1.0 / np.sqrt(ratio)]) for ratio in STRETCHES)
@@ -62,13 +69,48 @@ def complete(values: Floats, computed: NDArray[np.bool_]) -> tuple[Floats, float
     points, held = _cell_positions(known, values.shape), values.ravel()[known]
     rest_distances = np.sort(scipy.ndimage.distance_transform_edt(~computed)[~computed])
     stretch = _find_stretch(points, held, rest_distances)
-    tree = scipy.spatial.KDTree(points * stretch)
-    distance, near = tree.query(
-        _cell_positions(rest, values.shape) * stretch, k=range(1, min(NEIGHBOURS, len(known)) + 1)
-    )
+    tree, estimates = _make_tree(points * stretch), np.full(len(rest), np.nan)
+    if len(known) >= DENSE_SHARE * values.size:
+        estimates = _estimate_by_offsets(values, rest, stretch)
+    left = np.isnan(estimates)
+    if left.any():
+        places = _cell_positions(rest[left], values.shape) * stretch
+        distance, near = tree.query(places, k=range(1, min(NEIGHBOURS, len(known)) + 1))
+        estimates[left] = _weighted_mean(distance, held[near])
     completed = values.copy()
-    completed.ravel()[rest] = _weighted_mean(distance, held[near])
+    completed.ravel()[rest] = estimates
     return completed, _error_at_distance(tree, points, held, stretch, rest_distances)
+
+
+def _make_tree(points: Floats) -> "scipy.spatial.KDTree":
+    # Cells lie evenly: median splits and tight bounds take twice as long to build, and save nothing.
+    return scipy.spatial.KDTree(points, balanced_tree=False, compact_nodes=False)
+
+
+def _estimate_by_offsets(values: Floats, rest: NDArray[np.intp], stretch: Floats) -> Floats:
+    """Estimate cells from the nearest known ones, NaN for those with too few of them among the nearest offsets.
+
+    All cells look at one offset after the other, nearest first: a fifth of the time that a tree takes.
+    """
+    rows, columns = np.mgrid[-OFFSET_REACH : OFFSET_REACH + 1, -OFFSET_REACH : OFFSET_REACH + 1].reshape(2, -1)
+    squares = np.square(rows * stretch[0]) + np.square(columns * stretch[1])
+    nearest = np.argsort(squares, kind="stable")[1 : NEAR_OFFSETS + 1]
+    up, across = np.abs(rows[nearest]).max(), np.abs(columns[nearest]).max()
+    padded = np.pad(values, ((up, up), (across, across)), constant_values=np.nan)
+    steps, width = rows[nearest] * padded.shape[1] + columns[nearest], values.shape[1]
+    known, held = np.isfinite(padded).ravel(), np.nan_to_num(padded, posinf=0.0, neginf=0.0).ravel()
+    estimates, cells = np.full(len(rest), np.nan), np.arange(len(rest))
+    at = (rest // width + up) * padded.shape[1] + rest % width + across
+    count, weights, sums = np.zeros(len(rest), np.int8), np.zeros(len(rest)), np.zeros(len(rest))
+    for number, (step, square) in enumerate(zip(steps, squares[nearest], strict=True), 1):
+        used = known[at + step] & (count < NEIGHBOURS)
+        weight = used / square
+        count, weights, sums = count + used, weights + weight, sums + weight * held[at + step]
+        if number % OFFSETS_AT_ONCE == 0:
+            full = count == NEIGHBOURS
+            estimates[cells[full]] = sums[full] / weights[full]
+            cells, at, count, weights, sums = (each[~full] for each in (cells, at, count, weights, sums))
+    return estimates
 
 
 def _cell_positions(cells: NDArray[np.intp], shape: tuple[int, ...]) -> Floats:
@@ -88,7 +130,7 @@ def _find_stretch(points: Floats, values: Floats, excluded: Floats) -> Floats:
     chosen = np.unique(np.linspace(0, len(points) - 1, min(STRETCH_POINTS, len(points))).astype(np.intp))
     points, values = points[chosen], values[chosen]
     errors = [
-        _left_out_error(scipy.spatial.KDTree(points * candidate), points, values, candidate, excluded)[0]
+        _left_out_error(_make_tree(points * candidate), points, values, candidate, excluded)[0]
         for candidate in STRETCH_SCALES
     ]
     return STRETCH_SCALES[0] if np.isnan(errors).any() else STRETCH_SCALES[int(np.argmin(errors))]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import anyio
 import numpy as np
@@ -23,7 +23,7 @@ from queries.jobs.runner import Runner
 from queries.web.responses.etags import entity_tag, etag_headers, not_modified_response
 from queries.web.responses.files import PARTS, RESULT_MEDIA, part_response, surface_response
 from queries.web.responses.negotiation import form_of
-from queries.web.schemas import cell_body, picture_body, surface_body
+from queries.web.schemas import cell_body, picture_body, picture_bytes, surface_body
 
 KEPT_BYTES: Final = 256 << 20
 """Size limit of the cached Zarr stores [bytes]."""
@@ -33,6 +33,15 @@ LINEAGE_READINGS: Final = 500_000
 """Maximum readings in the time of a cell whose lineage is asked for."""
 LISTED_READINGS: Final = 10_000
 """Maximum readings listed in an answer."""
+FrameForm = Literal["json", "binary"]
+FRAME: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "content": {
+            "application/json": {"schema": {"type": "object"}},
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+        }
+    }
+}
 
 
 class CellOfResult(BaseModel, frozen=True):
@@ -62,15 +71,24 @@ def router(runner: Runner) -> APIRouter:
     # They compute in turns of the block queue; this bounds the threads that wait.
     few = anyio.CapacityLimiter(OPINIONS_AT_ONCE)
 
-    @routes.get("/queries/{job_id}/frame")
+    @routes.get("/queries/{job_id}/frame", response_model=None, responses=FRAME)
     def frame(
         job_id: str,
         time: Annotated[int, Query(description="which time cell, from 0")] = 0,
         level: Annotated[int, Query(description="which level of a grid with z, from 0, the lowest")] = 0,
         part: Annotated[Part, Query(description="the values, or their variance")] = "value",
-    ) -> dict[str, Any]:
-        """Return one time cell of the map as it stands now, with an estimate where it is not computed yet."""
-        return picture_body(runner.picture(job_id, time, level, part))
+        f: Annotated[FrameForm, Query(description="json, or binary: a short JSON object, then the arrays")] = "json",
+    ) -> dict[str, Any] | Response:
+        """Return one time cell of the map as it stands now, with an estimate where it is not computed yet.
+
+        As "binary": the length of a JSON object as 8 bytes; the object, padded to a multiple of 8 bytes; the estimate
+        of each cell, its value where it is computed, as float64; a byte for each cell, 1 where it is computed. Numbers
+        are little-endian.
+        """
+        picture = runner.picture(job_id, time, level, part)
+        if f == "json":
+            return picture_body(picture)
+        return Response(picture_bytes(picture), media_type="application/octet-stream")
 
     @routes.get("/queries/{job_id}/series")
     def series(job_id: str) -> dict[str, Any]:

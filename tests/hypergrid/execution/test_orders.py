@@ -16,7 +16,7 @@ from hypergrid.core.readings import Readings
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.execution import ORDERS
 from hypergrid.execution.orders.orders import Lattice, make_lattice, make_order
-from hypergrid.execution.orders.walk import NEIGHBOURS, WalkSettings, complete
+from hypergrid.execution.orders.walk import NEIGHBOURS, STRETCHES, WalkSettings, _estimate_by_offsets, complete
 from hypergrid.execution.running.evaluate import Evaluator
 from hypergrid.execution.running.progressive import TimeCellEvaluator
 from hypergrid.perspective.sources.archive_source import ArchiveSource
@@ -277,6 +277,30 @@ def test_an_estimate_is_the_mean_of_near_cells_weighted_by_distance() -> None:
     assert NEIGHBOURS == 6
 
 
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.15, 0.3, 0.7, 0.99])
+@pytest.mark.parametrize("stretch", STRETCHES)
+def test_estimates_by_offsets_are_those_of_all_known_cells(share: float, stretch: float) -> None:
+    """Those of an oracle that measures the distance to each known cell, unless two are equally far and one is used."""
+    rng = np.random.default_rng(round(1000 * share))
+    values = rng.normal(size=(40, 31))
+    computed = rng.random(values.shape) < share
+    shown = np.where(computed & (rng.random(values.shape) < 0.9), values, np.nan)
+    scale = np.array([np.sqrt(stretch), 1 / np.sqrt(stretch)])
+    rest, known = np.flatnonzero(~computed), np.argwhere(np.isfinite(shown))
+    found = _estimate_by_offsets(shown, rest, scale)
+    apart = (np.stack(np.divmod(rest, 31), axis=1)[:, None] - known) * scale
+    squares = np.square(apart).sum(axis=-1)
+    near = np.argsort(squares, axis=1)[:, : NEIGHBOURS + 1]
+    sorted_squares = np.take_along_axis(squares, near, axis=1)
+    weights = 1 / sorted_squares[:, :NEIGHBOURS]
+    expected = (weights * shown[tuple(known.T)][near[:, :NEIGHBOURS]]).sum(axis=1) / weights.sum(axis=1)
+    is_clear = np.isfinite(found) & (sorted_squares[:, -1] > (1 + 1e-9) * sorted_squares[:, -2])
+    np.testing.assert_allclose(found[is_clear], expected[is_clear], rtol=1e-12, atol=1e-12)
+    if share >= 0.3:
+        assert np.isfinite(found).mean() > 0.8
+        assert is_clear.any()
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_rows_that_are_alike_tell_one_another(axis: int) -> None:
     """Values that change along one axis only are estimated from along the other."""
@@ -326,5 +350,5 @@ def test_pictures_of_large_maps_are_fast() -> None:
             complete(shown, computed)
             tries.append(time.process_time() - begun)
         took_s.append(min(tries))
-    # 20 to 45 ms on a quiet machine.
+    # 10 to 25 ms on a quiet machine.
     assert max(took_s) < 0.15, took_s

@@ -3,6 +3,7 @@
 import base64
 import csv
 import io
+import json
 import re
 import shutil
 import zipfile
@@ -37,6 +38,18 @@ class Gate(Protocol):
 
 def array(text: str, dtype: str, shape: list[int]) -> np.ndarray:
     return np.frombuffer(base64.b64decode(text), dtype).reshape(shape)
+
+
+def unpacked(content: bytes) -> tuple[Document, np.ndarray, np.ndarray]:
+    """Read a binary frame as its description says: head, estimate and mask of the computed cells."""
+    length = int.from_bytes(content[:8], "little")
+    assert length % 8 == 0
+    head = json.loads(content[8 : 8 + length])
+    rows, columns = head["shape"]
+    numbers = 8 + length + 8 * rows * columns
+    assert len(content) == numbers + rows * columns
+    estimate = np.frombuffer(content[8 + length : numbers], "<f8").reshape(rows, columns)
+    return head, estimate, np.frombuffer(content[numbers:], "u1").reshape(rows, columns)
 
 
 def ask(client: httpx.Client, document: Document) -> str:
@@ -192,6 +205,32 @@ def test_frames_while_it_runs_and_when_it_is_done(
     np.testing.assert_allclose(late["lat"], dataset["lat"])
     np.testing.assert_allclose(late["lon"], dataset["lon"])
     assert body["value_range"] == [float(dataset["air_temperature"].min()), float(dataset["air_temperature"].max())]
+
+
+def test_a_binary_frame_holds_what_the_one_in_json_holds(
+    client: httpx.Client, gate: Gate, map_query: Document, wait_until: Wait
+) -> None:
+    job_id = ask(client, map_query)
+    address = f"/api/v1/queries/{job_id}/frame"
+    gate.let(3)
+    wait_until(lambda: client.get(f"/api/v1/queries/{job_id}").json()["fraction"] > 0)
+    for ended in (False, True):
+        if ended:
+            gate.open()
+            finish(client, job_id, wait_until)
+        as_json = client.get(address, params={"time": 1}).json()
+        packed = client.get(address, params={"time": 1, "f": "binary"})
+        assert packed.headers["content-type"] == "application/octet-stream"
+        head, estimate, computed = unpacked(packed.content)
+        assert head == {name: as_json[name] for name in ("shape", "time_index", "time", "fraction", "error")}
+        assert (head["fraction"] == 1) is ended
+        np.testing.assert_array_equal(estimate, array(as_json["estimate"], "<f8", as_json["shape"]))
+        np.testing.assert_array_equal(computed, array(as_json["computed"], "u1", as_json["shape"]))
+        values = array(as_json["values"], "<f8", as_json["shape"])
+        np.testing.assert_array_equal(np.where(computed == 1, estimate, np.nan), values)
+        # The client of HTTP has undone what compression there was; arrays of a map gain too little by it.
+        assert "content-encoding" not in packed.headers
+    assert client.get(address, params={"f": "xml"}).status_code == 422
 
 
 def test_results_in_every_format(client: httpx.Client, gate: Gate, map_query: Document, wait_until: Wait) -> None:
