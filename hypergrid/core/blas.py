@@ -2,12 +2,10 @@
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import Any
 
-from threadpoolctl import OpenBLASController, ThreadpoolController
+from threadpoolctl import LibController, OpenBLASController, ThreadpoolController
 
 # Below this OpenBLAS uses one thread by itself, and setting the limit costs more than the product.
 TINY_PRODUCT = 2**18
@@ -26,38 +24,40 @@ def count_cores() -> int:
 
 
 @cache
-def _load_libraries() -> ThreadpoolController:
-    return ThreadpoolController()
+def _load_libraries() -> list[LibController]:
+    return [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
 
 
 class _ThreadLimit:
-    """Process-wide limit of one BLAS thread, with a count of its users.
+    """Process-wide limit of one BLAS thread, with a count of its users; a reentrant context manager.
 
     Where BLAS runs on OpenMP instead of threads of its own, threadpoolctl limits only the calling thread.
     """
 
+    # threadpoolctl's own limits describe every library each time, in 30 us of a kriging of 0.8 ms.
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._limits: Any = None
+        self._limits: list[tuple[LibController, int]] = []
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Set the limit for the first user; restore the previous limits after the last user leaves."""
+    def __enter__(self) -> None:
+        """Set the limit for the first user."""
         with self._lock:
             # A child that is forked between these statements must restore, so its users are counted throughout.
             self._users += 1
             if self._users == 1:
+                self._limits = [(library, library.get_num_threads()) for library in _load_libraries()]
                 _clear_control()
-                self._limits = _load_libraries().limit(limits=1, user_api="blas")
-        try:
-            yield
-        finally:
-            with self._lock:
-                if self._users <= 1:
-                    self._restore()
-                # A child forked inside `one_thread` has no users left.
-                self._users = max(self._users - 1, 0)
+                for library, _ in self._limits:
+                    library.set_num_threads(1)
+
+    def __exit__(self, *_: object) -> None:
+        """Restore the previous limits after the last user leaves."""
+        with self._lock:
+            if self._users <= 1:
+                self._restore()
+            # A child forked inside `one_thread` has no users left.
+            self._users = max(self._users - 1, 0)
 
     def reset_in_child(self) -> None:
         """Reset the lock and the user count in a forked child."""
@@ -68,10 +68,10 @@ class _ThreadLimit:
         self._users = 0
 
     def _restore(self) -> None:
-        if self._limits is not None:
-            _clear_control()
-            self._limits.restore_original_limits()
-            _clear_control()
+        _clear_control()
+        for library, count in self._limits:
+            library.set_num_threads(count)
+        _clear_control()
 
 
 def _clear_control() -> None:
@@ -91,7 +91,7 @@ def one_thread() -> AbstractContextManager[None]:
     # exceeds the product: 2,000 stations took 13 s instead of 2 on a busy machine. BLAS threads also spin for about
     # 26 ms after a product (OPENBLAS_THREAD_TIMEOUT): a 1 ms product on two threads cost our own threads 40 ms of the
     # following 250 ms.
-    return _limit.hold()
+    return _limit
 
 
 def threads_for(multiplications: float) -> AbstractContextManager[None]:
