@@ -66,7 +66,7 @@ def test_each_rule_that_fires_is_measured_by_itself(measured: dict[str, Any]) ->
 def test_the_walk_is_judged_beside_other_orders_of_as_many_cells(measured: dict[str, Any]) -> None:
     rows = measured["parts"]["walk"]["correlation"]
     assert {row["name"] for row in rows} == {"radiation", "rain"}
-    assert {"walk", "uniform", "raster", "coarse_to_fine"} <= {row["order"] for row in rows}
+    assert {"walk", "algorithm_9", "uniform", "raster", "coarse_to_fine"} <= {row["order"] for row in rows}
     assert [(row["name"], row["order"]) for row in rows if row["goal"] == 0.85] == [("radiation", "walk")]
     times = measured["parts"]["walk"]["figures"]
     assert [row["name"] for row in times] == ["radiation, time of the walk", "rain, time of the walk"]

@@ -12,7 +12,7 @@ import { Share } from "./share.js";
 import { T } from "./text.js";
 import { longName } from "./variables.js";
 
-const ORDERS = ["coarse_to_fine", "walk", "raster"];
+const ORDERS = ["coarse_to_fine", "walk", "by_time", "raster"];
 const copyOf = (document) => JSON.parse(JSON.stringify(document));
 
 let expected = null;

@@ -8,7 +8,7 @@ import pytest
 from hypergrid.execution import make_plan, run
 from hypergrid.execution.operators.cells import Cells, SparseCells, store_sparse
 from hypergrid.execution.planning.dependencies import Buffer, find_all_needed, first_and_last_boxes
-from hypergrid.execution.planning.plan import Strategy, path
+from hypergrid.execution.planning.strategy import Strategy, path
 from hypergrid.execution.running.run import Outcome
 from hypergrid.perspective import Perspective
 from hypergrid.query import Query
