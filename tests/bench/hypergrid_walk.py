@@ -7,7 +7,7 @@ time there, which the plan predicts, and falls back.
 The time of figure 5.10 is measured where cells cost something: Q1 on a large map, and a map of wet-bulb temperatures
 found by bisection. A walk looks for the first time at what nobody has asked for yet, so kriging weights are cold in
 each run; warm ones are timed beside. What the plan predicts from the costs of an earlier run is compared with what is
-measured: fixed costs and the walk's own steps are in both.
+measured: fixed costs and the walk's own steps are in both. Times are of the processor.
 """
 
 from collections.abc import Callable
@@ -23,8 +23,8 @@ from hypergrid.execution.planning.costs import MEASUREMENTS
 from hypergrid.interpolation.weight_cache import WEIGHTS
 from hypergrid.query import Query
 from tests.bench.hypergrid_cases import Sample
-from tests.bench.hypergrid_strategies import WET_BULB, wet_bulb
-from tests.bench.kriging_figures import Figure, Tell, faster, interleaved
+from tests.bench.hypergrid_strategies import WET_BULB, processor_times, wet_bulb
+from tests.bench.kriging_figures import Figure, Tell, faster
 from tests.bench.walk_quality import FRACTION, STATION, judge
 
 GOAL = 0.85
@@ -54,7 +54,9 @@ def mapped(sample: Sample) -> dict[str, Query]:
     cleaning, alignment, interpolation, mean = document["steps"]
 
     def on(side: int) -> dict[str, Any]:
-        return {**interpolation, "grid": {**interpolation["grid"], "shape": [side, side]}}
+        # The same area in finer cells, in steps of a millionth of an arc second.
+        step = round(sample.sizes.side / side * 1e6) / 1e6
+        return {**interpolation, "grid": {**interpolation["grid"], "step": f"{step}arcsec", "shape": [side, side]}}
 
     wet = {"op": "convert", "function": WET_BULB}
     steps = {
@@ -117,11 +119,9 @@ def _time(name: str, query: Query, pairs: int, notify: Tell, *, gain: float | No
         return clear_first
 
     stage = f"figure 5.10, {name}"
-    seconds = interleaved(
-        {order: cold(work) for order, work in {**works, "whole": noted}.items()}, pairs, notify=notify, stage=stage,
-        warm_up=True,
-    )  # fmt: skip
-    warm = interleaved({order: works[order] for order in ("walk", "whole")}, pairs, notify=notify, stage=stage)
+    all_works = {order: cold(work) for order, work in {**works, "whole": noted}.items()}
+    seconds = processor_times(all_works, pairs, notify, stage)
+    warm = processor_times({order: works[order] for order in ("walk", "whole")}, pairs, notify, stage)
     figures = [
         faster(
             f"{name}, 15 % by {order}", seconds[order], seconds["whole"], what="whole / its share",

@@ -1,9 +1,9 @@
 """The directed random walk as the thesis prints it (5.7.3, algorithm 9), beside our own.
 
-The thesis leaves open f, its threshold, g and the stride; they are chosen plainly here. f is |v_i - v_(i-1)|, as a mean
-over the time cells. Its threshold is the mean of all f so far: a number given beforehand would need to know the values.
-RandGauss draws a direction around U whose standard deviation g falls from half a turn, where the values are alike, as
-f grows beyond the threshold. Steps are reflected at the edge and end at the centre of a cell.
+The thesis leaves open f, its threshold, g and the stride; they are chosen as plainly as possible. f is |v_i - v_(i-1)|,
+as a mean over the time cells. Its threshold is the mean of all f so far: a number given beforehand would need to know
+the values. RandGauss draws a direction around U whose standard deviation g falls from a quarter of a turn, where the
+values are equal, as f grows beyond the threshold. Steps are reflected at the edge and end at the centre of a cell.
 """
 
 from typing import Final
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from hypergrid.execution.orders.walk import CellNumbers, Floats, Walk, WalkSettings, choose_times, reflect_positions
 
-ALIKE_RAD: Final = np.pi / 2
-"""Standard deviation of the direction where two values are alike [rad]."""
+EQUAL_RAD: Final = np.pi / 2
+"""Standard deviation of the direction where two values are equal [rad]."""
 MAX_STEPS: Final = 1000
 """Steps in a row without a cell that is not computed yet, after which a walk ends: the rest comes coarse to fine."""
 
@@ -64,15 +64,15 @@ class PrintedWalk(Walk):
         # Line 10: towards the cell before.
         mean = np.where(change > threshold, mean + np.pi, mean)
         self._heading = mean
-        spread = ALIKE_RAD / (1.0 + change / threshold) if threshold > 0 else np.full(self._walkers, ALIKE_RAD)
+        spread = EQUAL_RAD / (1.0 + change / threshold) if threshold > 0 else np.full(self._walkers, EQUAL_RAD)
         return np.asarray(mean + spread * self._random.standard_normal(self._walkers))
 
     def _find_changes(self) -> Floats:
         """Return f of each walker's last two cells, and count them towards the threshold."""
-        here, before = (
+        current, before = (
             self._values[:, self._flatten_positions(places)] for places in (self._next_positions, self._positions)
         )
-        difference: NDArray[np.float64] = np.abs(here - before)
+        difference: NDArray[np.float64] = np.abs(current - before)
         known = np.isfinite(difference)
         change = np.sum(difference, axis=0, where=known) / np.maximum(np.count_nonzero(known, axis=0), 1)
         self._changes, self._compared = self._changes + float(change.sum()), self._compared + len(change)

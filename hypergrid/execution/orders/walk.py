@@ -233,7 +233,9 @@ CellNumbers = NDArray[np.intp]
 CELLS_A_WALKER: Final = 6
 """Approximate number of cells that a walker computes, if the number of walkers is not given."""
 MANY_CELLS: Final = 2000
-"""Walked cells from which each walker computes two: every step looks at the values of all cells so far."""
+"""Walked cells from which walkers step once: every step looks at the values of all cells so far."""
+LARGE_SHARE: Final = 0.55
+"""Walkers on a large map, over walked cells; above a half, as some walkers find no cell of their own."""
 STRIDE: Final = 3.0
 """Longest step [mean distance between the cells that a walk computes]."""
 RETURN_ABOVE: Final = 1.0
@@ -265,7 +267,7 @@ class WalkSettings:
     fraction: float = 0.15
     """Share of the cells that is walked, above 0, at most 0.5; the rest is computed afterwards, coarse to fine."""
     walkers: int | None = None
-    """Number of simultaneous walkers; by default one for each `CELLS_A_WALKER` cells, of many for each two."""
+    """Number of simultaneous walkers; by default one for each `CELLS_A_WALKER` cells, or `LARGE_SHARE` of many."""
     seed: int = 0
     """Random seed; equal seeds give equal walks."""
     min_gain: float = 2.0
@@ -323,7 +325,9 @@ class Walk:
         self._random = np.random.default_rng(walking.seed)
         self._budget = max(1, min(walked, round(walking.fraction * self._total)))
         self._is_large = self._budget >= MANY_CELLS
-        walkers = walking.walkers or max(1, round(self._budget / (2 if self._is_large else CELLS_A_WALKER)))
+        walkers = walking.walkers or max(
+            1, round(self._budget * (LARGE_SHARE if self._is_large else 1 / CELLS_A_WALKER))
+        )
         self._walkers = min(walkers, self._budget)
         self._draws = max(MIN_DRAWS, min(DRAWS, MAX_DRAWN // self._walkers))
         self._stride = max(1.0, STRIDE * np.sqrt(walked / self._budget))

@@ -49,7 +49,7 @@ from hypergrid.perspective.build.uncertainty_spec import split_aggregates
 from hypergrid.perspective.functions.aggregate_formulas import LISTED_AT_ONCE
 from hypergrid.perspective.functions.aggregates import AggregateRow
 from hypergrid.rewrite import RULES, RewriteResult, Rule, rewrite
-from hypergrid.topology import Bands, Grid, Periodic, Points, ZoneCells
+from hypergrid.topology import Bands, Grid, Periodic, Points, Regular, ZoneCells
 
 # A few times one core's share of the cache, and far below the memory of any machine.
 BLOCK_BYTES: Final = 32 * 2**20
@@ -210,7 +210,7 @@ def make_plan(
         return _build_plan(surface, rewritten, chosen, streamed_cells, None, streamed=True)
     order = None
     if watched is not None:
-        # Costs do not depend on strategy and blocks; only a walk's order hangs on them.
+        # Costs do not depend on strategy and blocks; only a walk's order depends on them.
         steps = _build_plan(surface, rewritten, Strategy(0, path_length, "auto"), 1, None).steps
         order = choose_order(final, watched, _find_costs(final, steps) if watched.order in WALKS else {})
     name = strategy if isinstance(strategy, str) else "as asked"
@@ -551,6 +551,9 @@ def _make_step(node: Perspective, final: Perspective, block: int, *, carried: bo
             held += _count_values(node.source, block * _count_places(node.source, node), rows.source_count) * 8 * 3
         if operator.row.prepare is not None or not (operator.row.parts or operator.row.rank):
             held += _listed_bytes(node, operator.row, block, rows)
+            if isinstance(topology.time, Regular) and "time" in operator.dimensions:
+                # A value is listed once for each window that holds it.
+                work *= max(topology.time.length / topology.time.step, 1.0)
     elif isinstance(operator, Interpolate):
         stations = node.source.topology.space.count
         near = _count_neighbours(node)

@@ -146,11 +146,11 @@ def _overlap_in_space(node: Perspective) -> bool:
 
 def sort_candidates(surface: Perspective, seconds: Mapping[int, float]) -> list[int]:
     """Sort candidates by time; those as fast as the fastest by closeness to materialising exactly the stations."""
-    usual, least = count_at_stations(surface), min(seconds.values(), default=0.0)
+    usual, fastest_s = count_at_stations(surface), min(seconds.values(), default=0.0)
 
     # What is at stations is small; a map held as a whole takes memory.
     def rank(k: int) -> tuple[float, int, int]:
-        return (0.0, abs(k - usual), k) if seconds[k] <= EQUAL * least else (seconds[k], abs(k - usual), k)
+        return (0.0, abs(k - usual), k) if seconds[k] <= EQUAL * fastest_s else (seconds[k], abs(k - usual), k)
 
     return sorted(seconds, key=rank)
 

@@ -56,13 +56,13 @@ def choose_order(surface: Perspective, watched: Watching, costs_s: Mapping[str, 
         return ChosenOrder(replace(watched, order="coarse_to_fine"), "coarse to fine: there is only one time cell")
     if watched.order not in WALKS:
         return ChosenOrder(watched)
-    share, least = watched.walking.fraction, watched.walking.min_gain
+    share, min_gain = watched.walking.fraction, watched.walking.min_gain
     whole_s, walked_s = predict_times(surface, watched, costs_s)
     gain = whole_s / walked_s if walked_s > 0 else 1.0
     text = f"{share:.0%} of the cells by a walk are predicted to take {walked_s:.2g} s, all of them {whole_s:.2g} s"
-    if gain >= least:
+    if gain >= min_gain:
         return ChosenOrder(watched, f"{watched.order}: {text}", gain)
-    reason = f"coarse to fine: {text}, less than {least:g} times as long"
+    reason = f"coarse to fine: {text}, less than {min_gain:g} times as long"
     return ChosenOrder(replace(watched, order="coarse_to_fine"), reason, gain)
 
 
@@ -71,9 +71,8 @@ def predict_times(surface: Perspective, watched: Watching, costs_s: Mapping[str,
     lattice = make_lattice(surface)
     chain = surface.list_chain()
     if lattice.along == "time":
-        # Each batch of time cells looks through all readings again, so only what is not reading can be saved.
-        start_s = sum(costs_s[item.token] for item in chain if item.token != surface.token)
-        cells_s = costs_s[surface.token]
+        # The cells of a series are one pass over its readings, and so is every batch of some of them.
+        start_s, cells_s = sum(costs_s[item.token] for item in chain), 0.0
     else:
         few = {item.source.token: item for item in chain if commutes(item)}
         start_s = cells_s = 0.0

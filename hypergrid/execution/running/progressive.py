@@ -140,6 +140,8 @@ def _serve_blocks(
         steps.measure(partial(order.add_values, cells, values))
         done[cells] = True
         count += len(cells)
+        # Saved before the run may be closed.
+        steps.save(count)
         outcome.computed[:] = count == lattice.cells if lattice.along == "time" else done
         places = int(np.count_nonzero(outcome.computed))
         seconds = clock() - started_s
@@ -147,7 +149,6 @@ def _serve_blocks(
         yield ProgressivePicture(
             RunProgress(plan, outcome, places, seconds, count * slices, waited_s / count), lattice, done, count
         )  # fmt: skip
-        steps.save(count)
     meter.save_sums()
 
 

@@ -397,11 +397,13 @@ def materialise(evaluator: Evaluator, surface: Perspective, k: int, *, block_cel
     """
     steps = [item for item in list_materialised(surface, k) if item.token != surface.token]
     later = [item for item in surface.list_chain() if item.token not in {step.token for step in steps}]
+    blocks = -(-surface.topology.space.count // block_cells)
     for number, node in enumerate(steps):
         if node.is_at_stations:
             evaluator.materialise_stations(node)
         else:
-            for _ in hold_blocks(evaluator, node, block_cells):
+            # As many blocks as the surface has: a few zones may have thousands of cells below them.
+            for _ in hold_blocks(evaluator, node, -(-node.topology.space.count // blocks)):
                 pass
         wanted = {source.token for item in (*steps[number + 1 :], *later) for source in item.sources}
         for item in steps[: number + 1]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.execution import WalkSettings, Watching, make_plan
-from hypergrid.execution.orders.printed_walk import ALIKE_RAD, PrintedWalk
+from hypergrid.execution.orders.printed_walk import EQUAL_RAD, PrintedWalk
 from hypergrid.execution.orders.walk import STRIDE, reflect_positions, sample_stratified
 from hypergrid.execution.planning.costs import MEASUREMENTS, Measurement
 from hypergrid.execution.planning.strategy import path
@@ -122,7 +122,7 @@ def algorithm_9(values: np.ndarray, seed: int, budget: int) -> list[int]:
         forward = np.arctan2(moved[0], moved[1]) if moved.any() else angle
         angle = forward + np.pi if change > threshold else forward
         # Line 14.
-        spread = ALIKE_RAD / (1 + change / threshold) if threshold > 0 else ALIKE_RAD
+        spread = EQUAL_RAD / (1 + change / threshold) if threshold > 0 else EQUAL_RAD
         direction = angle + spread * random.standard_normal(1)[0]
         before, here = here, go(here, direction, stride * random.random(1)[0])
     return computed
