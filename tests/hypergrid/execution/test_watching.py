@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.execution import WalkSettings, Watching, make_plan
+from hypergrid.execution import Plan, WalkSettings, Watching, make_plan, refine
 from hypergrid.execution.orders.printed_walk import EQUAL_RAD, PrintedWalk
 from hypergrid.execution.orders.walk import STRIDE, reflect_positions, sample_stratified
 from hypergrid.execution.planning.costs import MEASUREMENTS, Measurement
 from hypergrid.execution.planning.strategy import path
 from hypergrid.execution.planning.watching import STEP_NS, predict_times, step_key
 from hypergrid.query import Query
-from tests.support.chains import GRID, MODEL, network
+from tests.support.chains import GRID, MODEL, SLIDING, network
 
 
 @pytest.fixture(autouse=True)
@@ -139,3 +139,35 @@ def test_the_printed_walk_is_algorithm_9(rows: int, columns: int, seed: int, fra
         walk.add_values(cells, values.ravel()[cells][None, :])
         found.extend(cells.tolist())
     assert found[:budget] == algorithm_9(values, seed, budget)
+
+
+def test_maps_by_time_give_up_the_weights_of_all_queries_only_where_memory_is_short() -> None:
+    near = network(240).interpolate("ordinary_kriging", grid=GRID, variogram=MODEL, neighbours=4)
+    query, by_time = near.convert("scale", factor=2.0).aggregate("max", time=SLIDING), Watching("by_time")
+    whole = make_plan(query.surface(), watched=by_time, strategy=0)
+    needed, places = whole.projected_bytes, query.plan().surface.topology.space.count
+
+    def within(allowed_bytes: int) -> Plan:
+        plan = make_plan(query.surface(), watched=by_time, strategy=0, allowed_bytes=allowed_bytes)
+        assert plan.fits(allowed_bytes)
+        assert plan.order == whole.order
+        assert plan.block_cells == places
+        return plan
+
+    def is_fused(plan: Plan) -> bool:
+        return any(item.is_fused for item in plan.surface.list_chain())
+
+    assert whole.block_times is not None
+    assert not is_fused(within(needed))
+    assert within(needed).strategy == whole.strategy
+    # Fused, it fits in the boxes that it has.
+    assert is_fused(within(needed - 1))
+    assert within(needed - 1).strategy.weights_bytes is None
+    short = within(needed * 2 // 3)
+    assert is_fused(short)
+    assert short.strategy.weights_bytes
+    assert short.block_times is not None
+    assert short.block_times < whole.block_times
+    *_, last = refine(short)
+    expected = query.compute()["value"].to_numpy()
+    np.testing.assert_allclose(last.progress.outcome.value.reshape(expected.shape), expected, rtol=1e-11)
