@@ -1,6 +1,6 @@
 # Each target makes the environment .venv first, where it is missing or its lock has changed. Needs Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help setup chromium mosquitto judges atlas demo serve docs warm quick test soak check bench lock clean
+.PHONY: help setup chromium firefox mosquitto judges atlas demo serve docs warm quick test soak check bench lock clean
 
 BIN := .venv/bin
 STAMP := .venv/ready
@@ -53,6 +53,9 @@ chromium:
 	@# The shell without windows opens pages in half the time; where there is none, any Chromium will do.
 	@sh tools/debian_package.sh chromium-headless-shell "the browser tests" chromium chromium-browser google-chrome
 
+firefox:
+	@sh tools/debian_package.sh firefox-esr "the tasks in Firefox" firefox
+
 mosquitto:
 	@sh tools/debian_package.sh mosquitto "the tests of MQTT"
 
@@ -75,7 +78,7 @@ warm: $(STAMP)
 quick: warm ## most tests, with fewer cases of each, after each change (at most 5 minutes; ARGS go to pytest)
 	$(BIN)/python -m pytest --quick -n logical $(SPREAD) $(ARGS)
 
-test: chromium mosquitto judges atlas warm ## check, and all tests but the long proofs (25 minutes on two processors; ARGS go to pytest)
+test: chromium firefox mosquitto judges atlas warm ## check, and all tests but the long proofs (25 minutes on two processors; ARGS go to pytest)
 	@# Side by side; what the check says comes last.
 	@{ $(CHECK); } >.venv/check.log 2>&1 & checking=$$!; \
 	$(BIN)/python -m pytest -n $(WORKERS) $(SPREAD) $(ARGS); tested=$$?; \

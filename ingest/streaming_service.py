@@ -25,7 +25,7 @@ from ingest.sources import receiver
 from ingest.sources.spool import END, TICK, Spool, SpoolRecord, durable
 from ingest.spark.streaming_query import QueryFailed, SparkLost, StreamingJob
 from ingest.streaming import memory_shares
-from ingest.streaming.assembler import JoinStatus, MicroBatch, StateUnusable, StreamBatch
+from ingest.streaming.assembler import EMITTED_BYTES, ROWS_SHARE, JoinStatus, MicroBatch, StateUnusable, StreamBatch
 from ingest.streaming.restart import begin_anew, has_checkpoint, replayed
 from ingest.streaming.spool_decoder import groups_of
 from ingest.streaming.stream_commit import (
@@ -53,7 +53,9 @@ BATCH_SHARE: Final = 1 / 32
 LEAST_BATCH: Final = 1 << 20
 """Size of a batch under a small limit [bytes]."""
 DRAIN_BATCHES: Final = 32
-"""Empty batches at a time after the end of the input, as what a batch emits is bounded."""
+"""Most empty batches at a time after the end of the input, as what a batch emits is bounded."""
+READING_BYTES: Final = 20.0
+"""Size of a held reading with its part of the row, about [bytes]."""
 
 
 class _Leaving(HyperGridError):
@@ -149,7 +151,9 @@ class _StreamProgress:
             return
         shares = memory_shares.split(memory, {name: self.joins[name] for name in names})
         if shares is not None:
-            memory_shares.decide(self.folder / STREAM, groups[0].upto + 1, shares)
+            # On a full disk the shares stay as they are until a later batch.
+            with suppress(OSError):
+                memory_shares.decide(self.folder / STREAM, groups[0].upto + 1, shares)
 
     def _note(self, done: CommitResult, groups: Sequence[MicroBatch], slice_s: float) -> None:
         self.batches += 1
@@ -493,11 +497,17 @@ class _StreamRun:
         while self.progress.ledger.held not in (0, held) and not self.stopping.is_set():
             held = self.progress.ledger.held
             with Spool.open(self.folder / SPOOL) as spool:
-                for _ in range(DRAIN_BATCHES):
+                for _ in range(self._drain_batches(held)):
                     # A frame each, as a batch has whole ones.
                     spool.append([SpoolRecord(now_ns(), kind=TICK)])
                     spool.flush()
             self.follow(None, batch_bytes=1)
+
+    def _drain_batches(self, held: int) -> int:
+        """Return how many empty batches let go of so many readings, about."""
+        memory = read_versions(self.folder / STREAM / DEPLOYMENTS)[-1].deployment.stream.memory
+        emitted_bytes = EMITTED_BYTES if memory is None else min(EMITTED_BYTES, ROWS_SHARE * memory)
+        return min(DRAIN_BATCHES, 1 + int(held * READING_BYTES / emitted_bytes))
 
     def _follow_query(self, trigger_s: float | None, batch_bytes: int | None = None) -> bool:
         """Run one query; return True if the stream is done, False if the deployment changed."""

@@ -646,9 +646,11 @@ LONG: Final[dict[str, dict[str, Less]]] = {
     "bench/test_wo_join_bench.py": dict.fromkeys(
         (
             "test_a_course_has_all_its_curves",
+            "test_both_orders_stand_beside_every_contrast",
             "test_both_sides_of_each_figure_agree",
             "test_every_setting_of_table_5_4_has_its_goal",
             "test_known_parameters_give_all_results",
+            "test_shapes_of_the_figures_are_judged_by_what_was_measured",
             "test_strategies_give_what_is_given_without",
             "test_the_document_and_the_tables",
             "test_windows_of_equal_accuracy_hold_more_than_the_optimum",

@@ -356,10 +356,10 @@ class Writer:
             self._root.quality = dict(parameters)
             self.changed = True
 
-    def clock_errors(self, errors: ClockErrors) -> None:
-        """Store clock errors of stations in place of earlier ones of these stations; others stay."""
-        stored = self._root.clock_errors
-        declared = {**stored, **{station: tuple(history) for station, history in errors.items()}}
+    def clock_errors(self, errors: ClockErrors, *, replacing: bool = True) -> None:
+        """Store clock errors of stations, if `replacing` in place of earlier ones of these stations; others stay."""
+        stored, given = self._root.clock_errors, {station: tuple(history) for station, history in errors.items()}
+        declared = {**stored, **given} if replacing else {**given, **stored}
         if declared != stored:
             self._root.clock_errors = declared
             self.changed = True

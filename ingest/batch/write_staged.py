@@ -238,7 +238,7 @@ def store(
     totals.revised = sum(inspector.revised for inspector in inspectors.values())
     totals.suspicions = [suspicion for inspector in inspectors.values() for suspicion in inspector.suspicions()]
     if quality.bound_clocks:
-        writer.clock_errors(bound_clocks(totals.suspicions, quality.clock_errors))
+        writer.clock_errors(bound_clocks(totals.suspicions, quality.clock_errors), replacing=False)
     return totals
 
 

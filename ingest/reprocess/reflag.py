@@ -105,7 +105,7 @@ def run_quality(
             progress(name, 1.0)
         suspicions = guard.suspicions(archive.stations) if quality.zone_guard else []
         if quality.bound_clocks:
-            writer.clock_errors(bound_clocks(suspicions, quality.clock_errors))
+            writer.clock_errors(bound_clocks(suspicions, quality.clock_errors), replacing=False)
     warnings = tuple(suspicion.describe() for suspicion in suspicions)
     return QualityReport(
         str(archive.path),

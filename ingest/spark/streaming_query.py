@@ -20,16 +20,18 @@ from pyspark.sql.streaming.state import GroupState
 
 from hypergrid.core.errors import HyperGridError
 from hypergrid.core.freed_memory import give_back
-from ingest.deployment.deployment_file import LEAST_MEMORY, read_versions, version_at
+from ingest.deployment.deployment_file import read_versions, version_at
 from ingest.sources.spool import segments
 from ingest.spark.session import abandon, session, stop
 from ingest.spark.source import NAME, SCHEMA, SpoolSource
 from ingest.streaming import saved_state
 from ingest.streaming.assembler import Assembler, MicroBatch, StreamBatch, assemble_batch
-from ingest.streaming.memory_shares import share_of
+from ingest.streaming.memory_shares import memory_of
 from ingest.streaming.spool_decoder import DecodedPiece, expected_origins, groups_of, merge_pieces
 from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, HELD, SPOOL, STREAM, stream_id
 
+LIVE_BYTES: Final = 64 << 20
+"""Size of rows up to which a process keeps an assembler without a limit of memory for its next batch [bytes]."""
 _live_assemblers: dict[str, tuple[int, Assembler]] = {}
 """Small assemblers of this process by group, with the checksum of their last saved state."""
 
@@ -52,10 +54,10 @@ def stateful_assembler(spool: Path, deployed: Path) -> Callable[..., Iterator[pd
         kept = saved_state.save(folder, assembler.version, assembler.to_chunks())
         state.update((assembler.version, kept))
         content = pickle.dumps(batch, protocol=5)
-        if saved_state.is_inline(kept):
+        if saved_state.is_inline(kept) or (assembler.memory is None and assembler.held_bytes <= LIVE_BYTES):
             _live_assemblers[key[0]] = (zlib.crc32(kept), assembler)
         else:
-            # The next batch may come to another process: two with a large assembler would take twice the memory.
+            # The next batch may come to another process of Spark: two with an assembler would take twice the memory.
             del piece, assembler, batch
             give_back()
         yield pd.DataFrame({"grp": [key[0]], "content": [content]})
@@ -68,12 +70,10 @@ def _assembler(piece: DecodedPiece, state: GroupState, deployed: Path) -> Assemb
     # Removed while in use, so that a failed task cannot leave a changed assembler in the cache.
     check, alive = _live_assemblers.pop(piece.group, (0, None))
     deployment = version_at(read_versions(deployed), piece.upto)
-    how, folder = deployment.stream, held_folder(deployed.parent, piece.group)
-    memory = None
+    how, folder, memory = deployment.stream, held_folder(deployed.parent, piece.group), None
     if how.memory is not None:
         # The limit of the batch's own deployment, so that a repeated batch gives the same rows.
-        share = share_of(deployed.parent, piece.group, piece.after + 1, len(groups_of(deployment)))
-        memory = max(LEAST_MEMORY, int(share * how.memory))
+        memory = memory_of(deployed.parent, how.memory, piece.group, groups_of(deployment), piece.after + 1)
     if not state.exists:
         expected = expected_origins(deployment)
         return Assembler(

@@ -71,6 +71,8 @@ class JoinStatus:
     """Size of their files [bytes]."""
     closed_early: int = 0
     """Slices closed so far before they were due, for want of memory."""
+    row_bytes: float = 0.0
+    """What a row takes in memory, with its tuple of the join [bytes]."""
 
     @classmethod
     def of(cls, assembler: "Assembler") -> "JoinStatus":
@@ -99,6 +101,7 @@ class JoinStatus:
             spilled=0 if spilled is None else len(spilled),
             disk_bytes=0 if spilled is None else spilled.disk_bytes,
             closed_early=assembler.counts.closed_early,
+            row_bytes=assembler._row_bytes + TUPLE_BYTES,
         )
 
 
@@ -130,6 +133,8 @@ ROWS_SHARE: Final = 1 / 8
 """Share of a limit of memory that held rows may take; as much may be emitted by a batch."""
 EMITTED_BYTES: Final = 256 << 20
 """Rows that a batch emits at most, whatever the limit: they pass through Spark's JVM [bytes]."""
+TUPLE_BYTES: Final = 32
+"""What the join holds for a row [bytes]."""
 FIRST_ROW_BYTES: Final = 200.0
 """Size of a row until some are there [bytes]."""
 JOIN_SHARE: Final = 3 / 8
@@ -245,9 +250,9 @@ class _UncertainRows:
         own = np.ones(len(number), np.bool_)
         if not self.by_number:
             return own
-        held = np.fromiter(self.by_number, np.int64, len(self.by_number))
-        for at in np.flatnonzero(np.isin(number, held)).tolist():
-            row = int(number[at])
+        for at, row in enumerate(number.tolist()):
+            if row not in self.by_number:
+                continue
             of_stamp, slices = self.by_number.pop(row)
             own[at] = key[at] == of_stamp
             if slices > 1:
@@ -368,6 +373,11 @@ class Assembler:
         in_memory = int(self._held.seq.min()) if len(self._held) else None
         on_disk = None if self._spilled is None else self._spilled.first_seq
         return min((seq for seq in (in_memory, on_disk) if seq is not None), default=None)
+
+    @property
+    def held_bytes(self) -> int:
+        """Size of the rows in memory [bytes]."""
+        return self._held.nbytes
 
     @property
     def held_readings(self) -> int:
@@ -526,13 +536,17 @@ class Assembler:
             span = slice(late, span.stop)
         more = new.last[span] - new.first[span]
         # A row of an uncertain clock is several tuples.
-        step = max(1, PUSHED // (1 + int(more.max(initial=0))))
-        for first in range(span.start, span.stop, step):
-            part = slice(first, min(span.stop, first + step))
+        tuples_upto = np.cumsum(1 + more)
+        first = span.start
+        while first < span.stop:
+            pushed = tuples_upto[first - span.start - 1] if first > span.start else 0
+            size = int(np.searchsorted(tuples_upto, pushed + PUSHED, side="right")) - (first - span.start)
+            part = slice(first, first + max(1, size))
+            first = part.stop
             stream, came_ns, elapsed_ns = rows.origin[part] % MOST_STREAMS, rows.came_ns[part], rows_ns[part]
             since, greatest = self._join.stalled_streams
             # Rows of a stalled clock bypass the join as amendments.
-            aside = (since[stream] > STALLED) & (new.first[part] <= greatest[stream])
+            aside = (since[stream] > STALLED) & (new.own[part] <= greatest[stream])
             if self.order == "time" and self.counts.slices:
                 # A join that began after an end does not know which slices were closed before.
                 aside |= new.own[part] <= self.counts.last_slice

@@ -90,12 +90,13 @@ def forget_checkpoint(folder: Path) -> bool:
     shutil.rmtree(aside, ignore_errors=True)
     # The next state counts its batches from the first one.
     shutil.rmtree(folder / STREAM / HELD, ignore_errors=True)
-    (folder / STREAM / SHARES).unlink(missing_ok=True)
     try:
         # Renamed first, so that a kill cannot leave a partial checkpoint.
         checkpoint.rename(aside)
     except FileNotFoundError:
         return False
+    finally:
+        (folder / STREAM / SHARES).unlink(missing_ok=True)
     shutil.rmtree(aside, ignore_errors=True)
     return True
 

@@ -5,18 +5,17 @@ version on its heap. A large state is therefore a file that never changes, and t
 """
 
 import json
+import os
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from hypergrid.core.files import replace_atomically, sync_folder
-from ingest.streaming.spilled_rows import StateUnusable
+from ingest.streaming.spilled_rows import KEPT_VERSIONS, StateUnusable
 
 INLINE_BYTES: Final = 1 << 20
 """Largest state that Spark's store has itself [bytes]."""
-KEPT_STATES: Final = 6
-"""Files that stay: Spark repeats its last batches only, and has the states of four (`minBatchesToRetain`)."""
 STATES: Final = "states"
 """Folder of the files, in that of the group's rows."""
 _MAGIC: Final = b"HGSTATEFILE"
@@ -39,11 +38,13 @@ def save(folder: Path, version: int, chunks: Sequence[bytes]) -> bytes:
         _sweep(states, version)
         return b"".join(chunks)
     states.mkdir(parents=True, exist_ok=True)
-    name, checksum = f"{version:012d}.state", 0
+    checksum = 0
+    for chunk in chunks:
+        checksum = zlib.crc32(chunk, checksum)
+    # A process of a run that was just killed may still write the same version.
+    name = f"{version:012d}-{checksum:08x}-{os.getpid()}.state"
     with replace_atomically(states / name, durable=True) as path, path.open("wb") as file:
-        for chunk in chunks:
-            checksum = zlib.crc32(chunk, checksum)
-            file.write(chunk)
+        file.writelines(chunks)
     sync_folder(states)
     _sweep(states, version)
     return _MAGIC + json.dumps({"name": name, "checksum": checksum}).encode()
@@ -68,8 +69,8 @@ def load(folder: Path, kept: bytes) -> bytes:
     path = folder / STATES / about["name"]
     try:
         state = path.read_bytes()
-    except FileNotFoundError as error:
-        raise StateUnusable(f"the state of a stream is missing: {path}") from error
+    except OSError as error:
+        raise StateUnusable(f"the state of a stream cannot be read: {error}") from error
     if zlib.crc32(state) != about["checksum"]:
         raise StateUnusable(f"the state of a stream is damaged: {path}")
     return state
@@ -78,5 +79,6 @@ def load(folder: Path, kept: bytes) -> bytes:
 def _sweep(states: Path, version: int) -> None:
     """Remove states that no repeated batch can need any more."""
     for path in states.glob("*.state"):
-        if int(path.stem) <= version - KEPT_STATES:
+        # A writer that was killed leaves a hidden file.
+        if int(path.name.removeprefix(".").partition("-")[0]) <= version - KEPT_VERSIONS:
             path.unlink(missing_ok=True)

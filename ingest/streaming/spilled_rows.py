@@ -21,8 +21,8 @@ from ingest.streaming.spool_decoder import RowBatch, concatenate_batches
 
 VERSION: Final = 1
 MAGIC: Final = b"HGROWS"
-KEPT_VERSIONS: Final = 16
-"""Batches for which a file stays after its last row has gone: Spark may repeat those since its last checkpoint."""
+KEPT_VERSIONS: Final = 6
+"""Batches for which a file stays after its last use: Spark repeats its last ones, and has the states of four."""
 _MIX: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9))
 """Odd constants of a mixing function (splitmix64)."""
 

@@ -6,7 +6,7 @@ A module a case, with `measure` and `tables`; each part of the answer stands und
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.bench import bench_archive_year, ingest_batch, ingest_stream, stream_memory
+from tests.bench import bench_archive_year, ingest_batch, ingest_orders, ingest_stream, stream_memory
 from tests.bench.kriging_figures import Tell, machine
 
 Table = tuple[str, tuple[str, ...], list[tuple[object, ...]]]
@@ -16,6 +16,7 @@ PARTS: Mapping[str, Part] = {
     "batch": ingest_batch.measure,
     "stream": lambda _, _pairs, notify: ingest_stream.measure(ingest_stream.Sizes(), notify),
     "memory": lambda _, _pairs, notify: stream_memory.measure(stream_memory.Waiting(), notify),
+    "orders": lambda _, _pairs, notify: ingest_orders.measure(ingest_orders.SIZES, notify),
     "year": lambda _, pairs, notify: bench_archive_year.measure("all", notify, pairs=pairs),
 }
 """What is measured, of values, pairs, and who is told how far it is."""
@@ -24,6 +25,7 @@ TABLES: Mapping[str, Callable[[Mapping[str, Any]], list[Table]]] = {
     "batch": ingest_batch.tables,
     "stream": ingest_stream.tables,
     "memory": stream_memory.tables,
+    "orders": ingest_orders.tables,
     "year": bench_archive_year.tables,
 }
 

@@ -9,7 +9,7 @@ has passed and makes late what came a batch later.
 Spark closes slices in order of time; `hypergrid stream` does not by default: a slice goes once it is whole, before
 older ones that are not. Part of what it saves is bought by that. So the stream's order "time" is run as well, in
 batches of a slice, beside the watermark by which as many slices are whole as with it: savings at equal order.
-`python -m tests.bench.ingest_watermark` prints that comparison alone, without Spark.
+`ingest_orders` has that comparison without Spark, over several loads, and beside windows.
 """
 
 import os
@@ -124,15 +124,19 @@ def _numbers(parts: Sequence[NDArray[np.intp]]) -> Integers:
     return np.repeat(np.arange(len(parts)), [len(part) for part in parts])
 
 
-def arrived(load: Arrivals) -> RowBatch:
-    """Return the tuples of a load as rows of stations, one reading each; a key is the number of a slice."""
+def arrived(load: Arrivals, time_ns: Integers | None = None) -> RowBatch:
+    """Return the tuples of a load as rows of stations, one reading each; a key is the number of a slice.
+
+    Times are those of the slices, unless given since `EPOCH_S` [ns].
+    """
     count = len(load)
     numbers, ones = np.arange(1, count + 1), np.full(count, -1)
     came_ns = EPOCH_S * SECOND_NS + load.arrival_ns
     origins = tuple(("net", str(stream)) for stream in range(load.streams))
-    time_ns = EPOCH_S * SECOND_NS + load.key * round(SLICE_S * SECOND_NS)
+    since_ns = load.key * round(SLICE_S * SECOND_NS) if time_ns is None else time_ns
     return replace(
-        RowBatch.empty(origins), seq=numbers, came_ns=came_ns, arrival_ns=came_ns, time_ns=time_ns,
+        RowBatch.empty(origins), seq=numbers, came_ns=came_ns, arrival_ns=came_ns,
+        time_ns=EPOCH_S * SECOND_NS + since_ns,
         origin=load.stream.astype(np.int32), counter=ones, stops=numbers, column=np.zeros(count, np.int32),
         value=np.zeros(count), flag=np.ones(count, np.uint8),
     )  # fmt: skip
@@ -315,24 +319,3 @@ def _collected(
     told = [one for one in query.recentProgress if one.numInputRows]
     size = float(np.mean([one.stateOperators[0].memoryUsedBytes for one in told]))
     return closed, size
-
-
-def main(slices: int = 2000) -> None:
-    """Print a row for each setting of table 5.4: held as the stream does, and in order, beside watermarks."""
-    print(
-        "setting | lag | closed behind a later one | held | latency [s] | watermark's | saved | in order | latency [s] "
-        "| watermark's | saved"
-    )
-    for _, (about, load) in _loads(slices):
-        given = arrived(load)
-        parts = np.array_split(np.arange(len(given)), max(1, len(given) // load.streams))
-        found = by_slice(given, partial(_new, given), parts)
-        cells = [about["setting"], about["lag"], f"{found['by slice: closed behind a later one']:.0%}"]
-        for name in ("by slice", "in order"):
-            cells += [f"{found[f'{name}: {what}']:,.0f}" for what in ("rows held", "latency [s]", "watermark's rows")]
-            cells.append(f"{found[f'{name}: saved']:.0%}")
-        print(" | ".join(cells), flush=True)
-
-
-if __name__ == "__main__":
-    main()

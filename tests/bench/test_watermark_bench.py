@@ -8,8 +8,12 @@ from numpy.typing import NDArray
 
 from hypergrid.core.times import SECOND_NS
 from ingest.streaming.assembler import Assembler
-from tests.bench.ingest_watermark import SLICE_S, arrived, compare, least_delay_s, not_passed
+from tests.bench import ingest_orders
+from tests.bench.ingest_watermark import SLICE_S, arrived, by_slice, compare, least_delay_s, not_passed
+from tests.bench.wo_join_cases import Sizes
+from tests.bench.wo_join_orders import Case
 from tests.support.streams.loads import station_load
+from tests.support.streams.slice_windows import Slices
 
 SLICE = 10**9
 
@@ -77,3 +81,19 @@ def test_what_spark_holds_until_as_many_slices_are_whole() -> None:
     assert found["by slice: rows held"] < found["in order: rows held"]
     assert 0 < found["by slice: latency [s]"] < found["in order: latency [s]"]
     assert found["Spark's state [bytes]"] > 0
+
+
+def test_the_stream_holds_what_its_batches_of_a_slice_hold() -> None:
+    load = station_load("scrambled, lag 10 min", streams=6, keys=300).arrivals()
+    slice_ns = round(SLICE_S * SECOND_NS)
+    case, slices = Case(load, load.key * slice_ns, slice_ns, 86_400 * SECOND_NS), Slices.of(load)
+    rows = arrived(load)
+    parts = np.array_split(np.arange(len(load)), len(load) // 6)
+    expected = by_slice(rows, lambda order: Assembler(SLICE_S, order=order, expected=rows.origins), parts)
+    for name, in_order in (("by slice", False), ("in order", True)):
+        found = ingest_orders.hold(case, slices, Sizes(), in_order)
+        assert found.tuples.mean() == pytest.approx(expected[f"{name}: rows held"])
+        assert found.at.tolist() == [part[-1] for part in parts]
+        # What is still held at the end counts as whole here, and as not closed there.
+        assert found.whole.mean() == pytest.approx(expected[f"{name}: whole"], abs=0.01)
+        assert found.waited_s > 0

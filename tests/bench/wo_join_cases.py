@@ -4,6 +4,7 @@ import datetime
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,8 @@ from tests.support.streams.generator import places_back
 from tests.support.streams.loads import BURST, CONGESTION, query_load
 from tests.support.streams.optimum import intermediate
 
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+"""Where public recordings lie, outside of the project."""
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -58,6 +61,15 @@ class Sizes:
     """Of two streams together, where Spark is measured."""
     spark_batch: int = 50_000
     """Of them, in each of Spark's batches."""
+    order_slices: int = 2500
+    """Slices of table 5.4 where it is measured in both orders."""
+    order_every: int = 307
+    """After how many arrivals what is held is looked at there; prime to the number of stations, too."""
+    day_s: float = 86_400.0
+    """After how long windows of generated networks are fixed again [s]."""
+    real_days: int = 4
+    """Days of recorded stamps."""
+    data: Path = DATA
 
 
 def query_arrivals(number: Number, seed: int, sizes: Sizes) -> Arrivals:

@@ -195,23 +195,5 @@ def _rows(setting: str, lag: str, arrivals: Arrivals, sizes: Sizes) -> list[dict
     return rows
 
 
-def main() -> None:
-    """Print what `progress` saves in the first load of each setting with a constant lag, beside both windows."""
-    print("setting | held | share | one window | saved | a window each | saved")
-    for setting in SETTINGS:
-        arrivals = station_load(setting, moving=False, streams=Sizes.stations, keys=Sizes.slices, seed=0).arrivals()
-        join, results = WoJoin(arrivals.streams, policy="progress"), count_results(arrivals)
-        found = follow(join, arrivals, Sizes.every, results)
-        held, cells = float(found.held.mean()), [setting, f"{found.held.mean():,.0f}", f"{found.share:.2%}"]
-        for each in (False, True):
-            window = float(smallest_window(arrivals, found.share, each=each).mean.sum())
-            cells += [f"{window:,.0f}", f"{1 - held / window:.0%}"]
-        print(" | ".join(cells), flush=True)
-
-
 def _quantiles(values: Floats) -> list[object]:
     return [plain(float(np.quantile(values, part))) for part in (0.5, 0.99)] if len(values) else [None, None]
-
-
-if __name__ == "__main__":
-    main()

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,6 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 import hypergrid as hg
+from hypergrid.archive import Archive
+from hypergrid.core.settings import Settings
 from hypergrid.core.times import parse_instant
 from ingest.job import ingest
 from queries.boards.repository import BoardStore
@@ -19,6 +22,7 @@ from queries.standing.service import StandingQueries
 from queries.web.app import Services, create_app
 from tests.browser.pages import QUERIES, ROOT, unasked
 from tests.chromium import LOCAL_HOSTS, NO_OTHER_HOST, OPTIONS, SHELL, chromium_path
+from tests.end_to_end.foreign.visit import served
 from tests.serving import serving
 from viz.site import site
 
@@ -116,6 +120,15 @@ def address(archive: hg.OpenArchive, standing: StandingQueries, boards: BoardSto
     app.mount("/", site())
     with serving(app) as made:
         yield f"{made}/"
+
+
+@pytest.fixture
+def taking(tmp_path: Path) -> Iterator[str]:
+    """Give the address of a server of an empty archive that takes imports."""
+    path = tmp_path / "valley"
+    Archive.create(path, name="valley", slice_s=120.0, variables=(), now_ns=1_720_000_000 * 10**9)
+    with served(path, Settings(imports=True)) as address:
+        yield f"{address}/"
 
 
 @pytest.fixture

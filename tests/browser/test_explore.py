@@ -205,7 +205,7 @@ def test_a_picture_has_words_for_those_who_do_not_see_it(opened: Page) -> None:
     write(opened, SMALL)
     opened.get_by_role("button", name="Run", exact=True).click()
     wait_for(opened, "Done")
-    named = opened.get_by_role("img", name=re.compile(r"Map of Air temperature \[°C\] .* 100 % computed"))
+    named = opened.get_by_role("application", name=re.compile(r"Map of Air temperature \[°C\] .* 100 % computed"))
     expect(named).to_be_visible()
     assert opened.locator("#status").get_attribute("aria-live") == "polite"
 

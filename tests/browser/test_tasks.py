@@ -2,7 +2,6 @@
 
 import json
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
@@ -11,12 +10,9 @@ import pytest
 import xarray as xr
 from playwright.sync_api import Browser, Page, Route, expect
 
-from hypergrid.archive import Archive
-from hypergrid.core.settings import Settings
 from queries.standing.service import StandingQueries
 from tests.browser.pages import SMALL, eventually, wait_for, written
 from tests.browser.users import User, Way, user
-from tests.end_to_end.foreign.visit import served
 
 pytestmark = pytest.mark.browser
 
@@ -121,15 +117,6 @@ def test_picture_and_values_are_saved(way: Way, browser: Browser, address: str, 
             assert "air_temperature" in held
         assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
         assert len(someone.actions) <= 1
-
-
-@pytest.fixture
-def taking(tmp_path: Path) -> Iterator[str]:
-    """Give the address of a server of an empty archive that takes imports."""
-    path = tmp_path / "valley"
-    Archive.create(path, name="valley", slice_s=120.0, variables=(), now_ns=1_720_000_000 * 10**9)
-    with served(path, Settings(imports=True)) as address:
-        yield f"{address}/"
 
 
 @pytest.mark.parametrize("way", WAYS)

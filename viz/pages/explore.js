@@ -88,13 +88,18 @@ class Explore {
   /** In a narrow window what is chosen most often stands above and below the picture, and not on the sheet. */
   placeControls() {
     const { see, answer: { looks } } = this;
+    const { activeElement } = document;
     if (NARROW.matches) {
       this.act.prepend(see.variablePart);
       looks.mapControls.prepend(looks.besidePart);
     } else {
       see.element.prepend(see.variablePart);
       looks.views.after(looks.besidePart);
+      this.sheet.classList.remove("open");
+      this.opener.setAttribute("aria-expanded", "false");
     }
+    // What is moved loses the focus.
+    if (see.variablePart.contains(activeElement) || looks.besidePart.contains(activeElement)) activeElement.focus();
   }
 
   /** How it is computed, folded away until somebody wants to know. */

@@ -2,8 +2,10 @@
 
 import * as api from "./api.js";
 
-/** Hulls by the variable and the selected stations of a query: one that is shown again and again is asked for once. */
+/** Hulls by snapshot, variable and selected stations: one that is shown again and again is asked for once. */
 const known = new Map();
+/** Hulls that are kept: a page may be open for weeks. */
+const MOST = 50;
 
 /** Area that is none but rounding [degree²]: a tenth of a metre squared. */
 const NOTHING = 1e-12;
@@ -29,19 +31,33 @@ export function hullOf(points) {
 /** Whether a point lies in a hull or on its edge. */
 export const isWithin = (hull, point) => hull.length > 0 && hull.every((corner, at) => turn(corner, hull[(at + 1) % hull.length], point) >= -NOTHING);
 
-/** Share of the cells of a surface whose centres lie beyond a hull. */
+/** Share of the cells of a surface whose centres lie beyond a hull: each row crosses it in one stretch. */
 export function shareBeyond(hull, surface) {
   const [row, column] = surface.dims;
-  const within = surface[row].reduce((count, y) => count + surface[column].filter((x) => isWithin(hull, [x, y])).length, 0);
-  return 1 - within / (surface[row].length * surface[column].length);
+  const across = surface[column];
+  const within = surface[row].reduce((count, y) => count + across.filter(between(...crossing(hull, y))).length, 0);
+  return 1 - within / (surface[row].length * across.length);
+}
+
+const between = (west, east) => (x) => x >= west && x <= east;
+
+/** Where a line from west to east crosses a hull: from one longitude to another; nowhere as an empty stretch. */
+function crossing(hull, y) {
+  const met = hull.flatMap(([ax, ay], at) => {
+    const [bx, by] = hull[(at + 1) % hull.length];
+    if (Math.min(ay, by) > y || Math.max(ay, by) < y) return [];
+    return ay === by ? [ax, bx] : [ax + ((y - ay) / (by - ay)) * (bx - ax)];
+  });
+  return met.length ? [Math.min(...met) - NOTHING, Math.max(...met) + NOTHING] : [1, 0];
 }
 
 /** The hull of the stations that measure a query's variable and are selected by it; null where none has a position. */
-export function hullOfQuery({ variable, select = {} }) {
-  const key = JSON.stringify([variable, select.station]);
+export function hullOfQuery({ variable, select }, snapshot) {
+  const key = JSON.stringify([snapshot, variable, select?.station]);
   if (!known.has(key)) {
-    const hull = askForHull(variable, select.station);
+    const hull = askForHull(variable, select?.station);
     hull.catch(() => known.delete(key));
+    if (known.size >= MOST) known.delete(known.keys().next().value);
     known.set(key, hull);
   }
   return known.get(key);
@@ -49,7 +65,7 @@ export function hullOfQuery({ variable, select = {} }) {
 
 async function askForHull(variable, station) {
   const chosen = station === undefined ? null : new Set([station].flat());
-  const { features } = await api.look(`stations?${new URLSearchParams({ standard_name: variable })}`);
+  const { features } = await api.look(`stations?${new URLSearchParams({ variable })}`);
   const used = features.filter(({ id, geometry, properties }) => geometry && (!chosen || chosen.has(id) || chosen.has(properties.name)));
   return used.length ? hullOf(used.map(({ geometry }) => geometry.coordinates.slice(0, 2))) : null;
 }

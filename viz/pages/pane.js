@@ -33,6 +33,8 @@ export class Pane {
   /** Have the picture be reached by keys, and say what they do; nothing is said of a picture that takes none. */
   takeKeys(words) {
     if (words === (this.place.dataset.keys ?? "")) return;
+    // As an image a reader of screens would keep the keys to itself.
+    this.place.setAttribute("role", words ? "application" : "img");
     for (const [name, value] of Object.entries({ tabindex: "0", "data-keys": words, "aria-description": words })) {
       if (words) this.place.setAttribute(name, value);
       else this.place.removeAttribute(name);
@@ -43,6 +45,7 @@ export class Pane {
   clear(words = T.pane.none, answer = "") {
     clear(this.place, ...(answer ? [h("p", { class: "empty-picture" }, visible(answer))] : []));
     Object.assign(this, { figure: null, map: null, opening: null, drawn: "", shown: null });
+    this.takeKeys("");
     this.key.replaceChildren();
     this.caption.textContent = visible(words);
     this.saves.hidden = this.details.hidden = true;
@@ -134,7 +137,7 @@ export class Pane {
     const outside = await shown.outside;
     if (!outside || this.shown !== shown) return;
     // Faded, an error would look like a smaller one.
-    const fades = shown.part !== "variance";
+    const fades = shown.part !== "variance" && shown.scale !== "diverging";
     this.map.pale(outside.hull, fades);
     this.caption.textContent = visible(shown.words + (fades ? beyondWords(outside.beyond ?? 0) : ""));
   }

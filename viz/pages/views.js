@@ -63,10 +63,13 @@ async function frameContent(question, part, common) {
 
 /** The hull of a map's stations and the share of its cells beyond, to come: no picture waits for them. Nothing while cells are computed. */
 async function outsideOf(question, { surface, extrapolated }) {
-  if (question.state !== "done") return null;
+  if (!question.ended) return null;
   if (extrapolated === "same" || surface.dims[1] !== "lon") return { hull: null };
-  question.outside ??= hullOfQuery(question.document).then((hull) => ({ hull, beyond: hull && shareBeyond(hull, surface) }), () => ({ hull: null }));
-  return question.outside;
+  question.outside ??= hullOfQuery(question.document, question.snapshot).then((hull) => ({ hull, beyond: hull && shareBeyond(hull, surface) }));
+  return question.outside.catch(() => {
+    question.outside = undefined;
+    return { hull: null };
+  });
 }
 
 /** Which cells are uncertain: their standard error is above a share of what the colours span. */
@@ -137,7 +140,7 @@ export function shareColours(first, second) {
 export function differenceOf(first, second) {
   const title = T.views.difference(first.title, second.title);
   const heading = first.frame ? T.views.heading(title, T.views.since(instant(first.frame.time))) : title;
-  const common = { ...first, title, heading, quantity: T.views.differenceAxis, scale: "diverging" };
+  const common = { ...first, title, heading, quantity: T.views.differenceAxis, scale: "diverging", outside: { hull: null } };
   if (first.units !== second.units || first.view !== second.view) return null;
   if (first.view === "map") {
     const { frame: one } = first;

@@ -345,8 +345,8 @@ def _spend_on_weights(plan: Plan, allowed_bytes: int) -> Plan:
     # Solving the systems of every box again took three times as long as all else (figure 5.5).
     spare = allowed_bytes - spend(1).projected_bytes
     spent = spend(spare) if spare > 0 else plan
-    # Without weights to share, nothing is spent.
-    return spent if spent.projected_bytes > plan.projected_bytes else plan
+    # Without weights to share, nothing is spent; several maps may count the same room, each for itself.
+    return spent if plan.projected_bytes < spent.projected_bytes <= allowed_bytes else plan
 
 
 def _find_block_cells(final: Perspective, chosen: Strategy, *, refining: bool) -> int:

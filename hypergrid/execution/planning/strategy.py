@@ -47,8 +47,12 @@ def path(surface: Perspective) -> list[Perspective]:
 
 
 def list_materialised(surface: Perspective, k: int) -> list[Perspective]:
-    """List the perspectives that hybrid-k materialises above the bases, sources first."""
-    return [item for item in path(surface)[k - 1].list_chain() if not _is_base(item)] if k else []
+    """List the perspectives that hybrid-k materialises above the bases, sources first.
+
+    A fused convert is not among them: the aggregate above applies it.
+    """
+    chain = path(surface)[k - 1].list_chain() if k else []
+    return [item for item in chain if not _is_base(item) and not item.is_fused]
 
 
 def pulled(surface: Perspective, k: int) -> list[Perspective]:

@@ -27,6 +27,8 @@ Indices = NDArray[np.intp]
 
 SELECTION_BYTES: Final = 32 * 2**20
 """Memory budget of the selections that a field and its parts keep for the last targets [bytes]."""
+MANY_SELECTIONS: Final = 64
+"""Selections of which a part is evicted at once."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,7 @@ class LookAhead:
     def __init__(self) -> None:
         self._targets = b""
         self._kept: dict[bytes, ChosenStations] = {}
+        self._kept_bytes = 0
         self._slices: Mapping[bytes, NDArray[np.intp]] = {}
 
     def expect(self, slices: Mapping[bytes, NDArray[np.intp]]) -> None:
@@ -173,24 +176,25 @@ class LookAhead:
             The first slice that is not yet computed.
         """
         if targets != self._targets:
-            self._kept, self._targets = {}, targets
+            self._kept, self._kept_bytes, self._targets = {}, 0, targets
         selection = self._kept.get(mask)
         if selection is None:
             selection = self._kept[mask] = make()
-            self._evict(first)
+            self._kept_bytes += selection.nbytes
+            if self._kept_bytes > SELECTION_BYTES:
+                self._evict(first)
         return selection
 
     def _evict(self, first: int) -> None:
         """Evict selections with the fewest slices to come until the others fit."""
-        excess = sum(selection.nbytes for selection in self._kept.values()) - SELECTION_BYTES
-        if excess <= 0:
-            return
+        # Of many somewhat more than must be, so that not every new one sorts them.
+        allowed_bytes = SELECTION_BYTES if len(self._kept) < MANY_SELECTIONS else 3 * SELECTION_BYTES // 4
         # Of equal ones the newest: a second pass over all masks finds the oldest. Without knowledge of the slices to
         # come the oldest, whose stations may never report together again.
         by_age = list(self._kept)[:: -1 if self._slices else 1]
         for mask in sorted(by_age, key=lambda key: self._count_coming(key, first)):
-            excess -= self._kept.pop(mask).nbytes
-            if excess <= 0:
+            self._kept_bytes -= self._kept.pop(mask).nbytes
+            if self._kept_bytes <= allowed_bytes:
                 return
 
     def _count_coming(self, mask: bytes, first: int) -> int:

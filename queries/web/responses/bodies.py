@@ -102,6 +102,7 @@ Stations = Annotated[
     tuple[str, ...] | None, Query(description="ids of stations, with commas between; all where absent")
 ]
 Box = Annotated[str | None, Query(description="west,south,east,north [degree]: the stations within; all where absent")]
+Variables = Annotated[tuple[str, ...] | None, Query(description="names of variables, with commas between")]
 StandardNames = Annotated[
     tuple[str, ...] | None, Query(description="CF standard names of variables, with commas between")
 ]

@@ -10,7 +10,16 @@ from fastapi.responses import JSONResponse
 
 from queries.snapshots.catalogue import Catalogue, select_stations, select_variables
 from queries.web.edr import Collections
-from queries.web.responses.bodies import Box, Limit, StandardNames, Stations, names_in, read_document, region_of
+from queries.web.responses.bodies import (
+    Box,
+    Limit,
+    StandardNames,
+    Stations,
+    Variables,
+    names_in,
+    read_document,
+    region_of,
+)
 from queries.web.schemas import body_of
 
 
@@ -29,11 +38,15 @@ def router(catalogue: Catalogue, collections: Collections) -> APIRouter:
         return {"network": catalogue.archive.name, **catalogue.publication.attributes()}
 
     @routes.get("/stations", response_class=Response)
-    def stations(station: Stations = None, bbox: Box = None, standard_name: StandardNames = None) -> JSONResponse:
+    def stations(
+        station: Stations = None, bbox: Box = None, variable: Variables = None, standard_name: StandardNames = None
+    ) -> JSONResponse:
         """Return the stations as GeoJSON (RFC 7946): a point each, null where the position is not known."""
         archive = catalogue.archive.latest()
         names = select_stations(archive.stations, names_in(station, archive.stations), region_of(bbox))
-        variables = select_variables(archive.variables, (), names_in(standard_name, ()))
+        variables = select_variables(
+            archive.variables, names_in(variable, archive.variables), names_in(standard_name, ())
+        )
         if variables:
             having = {series.station for name in variables for series in archive.store.list_series(name).values()}
             names = tuple(name for name in (archive.stations if names is None else names) if name in having)

@@ -11,6 +11,7 @@ from hypergrid.wo_join.memory import (
     combine_parameters,
     convert_to_key,
     split_memory,
+    strategy_bounds,
 )
 
 
@@ -24,6 +25,15 @@ def test_equations_3_6_to_3_8() -> None:
     assert buffer_bounds([0, 0], [1.0, 1.0], [[0, -9], [9, 0]]).tolist() == [1, 9]
     # Nobody knows how long a stream of unknown rate takes to come into order.
     assert buffer_bounds([0, 5], [1.0, np.nan], np.zeros((2, 2))).tolist() == [np.inf, 5]
+
+
+def test_strategies_of_3_5() -> None:
+    factors, rates, repeated = [40, 100], [1.0, 2.0], [2, 4]
+    lag = [[0.0, 30.0], [-50.0, 0.0]]
+    # Sorted: Mul_i + r_i Mul_j / r_j + lag; synchronised: without the lag, and C more; both.
+    assert strategy_bounds("msf", factors, rates, repeated, lag, ahead=9).tolist() == [2 + 4 / 2 + 30, 1]
+    assert strategy_bounds("dbf", factors, rates, repeated, lag, ahead=9).tolist() == [40 + 50 + 9, 100 + 80 + 9]
+    assert strategy_bounds("hybrid", factors, rates, repeated, lag, ahead=9).tolist() == [2 + 2 + 9, 4 + 4 + 9]
 
 
 def test_theorem_3_4_1() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from ingest.streaming import saved_state
-from ingest.streaming.saved_state import INLINE_BYTES, KEPT_STATES, STATES, load, save
-from ingest.streaming.spilled_rows import StateUnusable
+from ingest.streaming.saved_state import INLINE_BYTES, STATES, load, save
+from ingest.streaming.spilled_rows import KEPT_VERSIONS, StateUnusable
 from tests.ingest.stream_loop import Loop, end, expected, made
 from tests.ingest.streamed import everything, messages, write_spool
 
@@ -23,10 +23,12 @@ def test_small_states_are_kept_as_they_are_and_large_ones_by_name(tmp_path: Path
 
 def test_states_stay_while_a_batch_may_be_repeated(tmp_path: Path) -> None:
     kept = [save(tmp_path, version, [bytes([version]) * (INLINE_BYTES + 1)]) for version in range(20)]
-    for version in range(20 - KEPT_STATES, 20):
+    for version in range(20 - KEPT_VERSIONS, 20):
         assert load(tmp_path, kept[version]) == bytes([version]) * (INLINE_BYTES + 1)
-    with pytest.raises(StateUnusable, match="is missing"):
-        load(tmp_path, kept[20 - KEPT_STATES - 1])
+    with pytest.raises(StateUnusable, match="cannot be read"):
+        load(tmp_path, kept[20 - KEPT_VERSIONS - 1])
+    # What a killed writer left goes, too.
+    (tmp_path / STATES / ".000000000012-0-1.state").touch()
     save(tmp_path, 40, [b"small"])
     assert not list((tmp_path / STATES).iterdir())
 

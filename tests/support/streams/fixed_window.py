@@ -62,20 +62,24 @@ def smallest_window(arrivals: Arrivals, accuracy: float, *, kind: Kind = "count"
     if not 0 < accuracy <= 1:
         message = f"the smallest fixed window needs an accuracy above 0 and up to 1; got {accuracy}"
         raise ValueError(message)
-    needed = _needed(arrivals, kind)
+    needed = needed_by_results(arrivals, kind)
     if not len(needed):
         message = "the smallest fixed window needs at least one result; the streams have no key in common"
         raise ValueError(message)
-    target = min(max(math.ceil(accuracy * len(needed) - 1e-9), 1), len(needed))
-    if each:
-        sizes = _sizes_of_each(needed, target)
-    else:
-        sizes = np.full(arrivals.streams, np.partition(needed.max(axis=1), target - 1)[target - 1])
+    sizes = smallest_sizes(needed, accuracy, each=each)
     means, peaks = _held(arrivals, kind, sizes)
     return FixedWindow(kind, sizes, float((needed <= sizes).all(axis=1).mean()), means, peaks)
 
 
-def _needed(arrivals: Arrivals, kind: Kind) -> Integers:
+def smallest_sizes(needed: Integers, accuracy: float, *, each: bool) -> Integers:
+    """Return the sizes, shape (streams,), that reach as far back as this share of the rows of `needed` asks for."""
+    target = min(max(math.ceil(accuracy * len(needed) - 1e-9), 1), len(needed))
+    if each:
+        return _sizes_of_each(needed, target)
+    return np.full(needed.shape[1], np.partition(needed.max(axis=1), target - 1)[target - 1])
+
+
+def needed_by_results(arrivals: Arrivals, kind: Kind) -> Integers:
     """Return how far back each result reaches in each stream [tuples or ns], shape (r, streams)."""
     results = every_result(arrivals)
     needed = np.empty_like(results.rows)

@@ -1,11 +1,13 @@
 """The loads that the join is measured on: of thesis 3.6 and 5.10.2, and two that need memory for one reason alone."""
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
-from tests.support.streams.generator import Burst, Lag, Load, Source
+from tests.support.streams.arrivals import Arrivals, Integers, merged
+from tests.support.streams.generator import NANOSECONDS, Burst, Lag, Load, Source, scrambled
 
 MEAN_GAP_S = 0.02
 """Mean time between two tuples of a stream (thesis 3.6) [s]."""
@@ -78,6 +80,25 @@ def query_load(
     return Load(tuple(sources), until_s=until_s, seed=seed)
 
 
+DAY_S = 86_400.0
+
+
+def station_sources(
+    setting: Setting, streams: int, seed: int, *, moving: bool = False, period_s: float = 120.0, lag_s: float = DAY_S
+) -> list[Source]:
+    """Return the stations of a setting of table 5.4; `lag_s` is the period of lags that move [s]."""
+    greatest, most_s = SETTINGS[setting]
+    rng = np.random.default_rng([54, seed])
+    factors = np.rint(greatest * rng.random(streams)).astype(int)
+    lags_s = most_s * rng.random(streams)
+    phases = rng.random(streams)
+    lags = [
+        Lag(0.0, float(most), lag_s, phase=float(phase)) if moving else Lag(float(most))
+        for most, phase in zip(lags_s, phases, strict=True)
+    ]
+    return [Source(int(k), 1, period_s, lag, regular=True) for k, lag in zip(factors, lags, strict=True)]
+
+
 def station_load(
     setting: Setting,
     *,
@@ -85,7 +106,7 @@ def station_load(
     streams: int = 23,
     keys: int = 5000,
     seed: int = 0,
-    period_s: float = 120.0,
+    lag_s: float = DAY_S,
 ) -> Load:
     """Return the streams of a setting of table 5.4: stations that sample regularly, one reading a slice.
 
@@ -94,27 +115,53 @@ def station_load(
     setting
         A name of `SETTINGS`; of each station the scrambling factor and the lag are drawn evenly up to the greatest.
     moving
-        Whether each lag moves between 0 and its greatest, once a day, or is constant.
+        Whether each lag moves between 0 and its greatest, or is constant.
     streams
-        Stations.
+        Stations, each with a reading every 120 s, as in the network of section 5.8.2.
     keys
         Slices.
     seed
         Of the parameters and of the tuples.
-    period_s
-        From reading to reading [s]; 120 s as in the network of section 5.8.2.
+    lag_s
+        How long a lag that moves takes from one greatest to the next [s].
     """
-    greatest, lag_s = SETTINGS[setting]
-    rng = np.random.default_rng([54, seed])
-    factors = np.rint(greatest * rng.random(streams)).astype(int)
-    lags_s = lag_s * rng.random(streams)
-    phases = rng.random(streams)
-    lags = [
-        Lag(0.0, float(most), phase=float(phase)) if moving else Lag(float(most))
-        for most, phase in zip(lags_s, phases, strict=True)
-    ]
-    sources = [Source(int(k), 1, period_s, lag, regular=True) for k, lag in zip(factors, lags, strict=True)]
+    sources = station_sources(setting, streams, seed, moving=moving, lag_s=lag_s)
     return Load(tuple(sources), keys=keys, seed=seed)
+
+
+def stamped_load(
+    stamps_s: Sequence[Integers], setting: Setting, *, moving: bool = False, seed: int = 0, slice_s: int = 120
+) -> Arrivals:
+    """Return recorded stamps as streams with the disorder and the lags of a setting of table 5.4 (thesis 5.10.2).
+
+    A reading is sent at each recorded instant, so gaps and clocks that are not synchronised stay; which reading it is
+    follows from the scrambling factor, and it arrives a lag later.
+
+    Parameters
+    ----------
+    stamps_s
+        Stamps of each station [s since 1970], in order.
+    setting, moving, seed
+        As in `station_load`.
+    slice_s
+        Length of a slice [s], which divides a day; keys are numbers of slices.
+
+    Returns
+    -------
+    Arrivals
+        Stamps, which are the payload [s], slices and arrivals count from the first day.
+    """
+    begins_s = min(int(own[0]) for own in stamps_s) // int(DAY_S) * int(DAY_S)
+    parts = []
+    for number, source in enumerate(station_sources(setting, len(stamps_s), seed, moving=moving)):
+        own = stamps_s[number] - begins_s
+        # Numbers are scrambled, not slices, of which a clock of 119 s brings some twice.
+        order = scrambled(np.arange(len(own)), source.scrambling_factor, np.random.default_rng([seed, number]))
+        arrival_ns = np.rint((own + source.lag.at(own.astype(np.float64))) * NANOSECONDS).astype(np.int64)
+        stream = np.full(len(own), number, np.int32)
+        stamps = own[order]
+        parts.append(Arrivals(len(stamps_s), stream, stamps // slice_s, stamps.astype(np.float64), arrival_ns))
+    return merged(parts)
 
 
 def lag_dominated(needed_bytes: int, *, streams: int = 3, seed: int = 0, tuple_bytes: int = TUPLE_BYTES) -> Load:

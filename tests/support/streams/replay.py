@@ -1,4 +1,4 @@
-"""Recorded arrivals, as they came: the sample network's, and the motes' of the Université Libre de Bruxelles."""
+"""Recorded arrivals: the sample network's, and the motes' of Brussels; recorded stamps: the Grand-St-Bernard's."""
 
 import csv
 from collections.abc import Sequence
@@ -8,9 +8,10 @@ import numpy as np
 
 from hypergrid.core.errors import NotFound
 from hypergrid.core.times import SECOND_NS
-from tests.support.streams.arrivals import Arrivals
+from tests.support.streams.arrivals import Arrivals, Integers
 
 MILLISECOND_NS = SECOND_NS // 1000
+DAY_S = 86_400
 EPOCH_COLUMN = 7
 """Column of the stamp [s since 1970] in a station's text file; the first is 0."""
 
@@ -50,6 +51,34 @@ def sample_network(folder: Path, *, slice_s: int = 120, column: int = 8) -> Arri
     # To the millisecond, as it was written: seconds since 1970 as doubles are no exact nanoseconds.
     arrival_ns = [round(arrival * 1000) * MILLISECOND_NS for _, _, arrival in rows]
     return _in_order(stations, [time // slice_s for _, time, _ in rows], payload, arrival_ns)
+
+
+def station_stamps(folder: Path, *, days: int = 7) -> list[Integers]:
+    """Return the stamps of the stations of the Grand-St-Bernard (`sensorscope_gsb`) in the days with most readings.
+
+    Parameters
+    ----------
+    folder
+        With `stbernard-meteo-<station>.txt`, whose clocks are recorded and whose arrivals are not.
+    days
+        How many whole days (UTC) in a row.
+
+    Returns
+    -------
+    list of (n,) integers
+        Stamps of each station that sent anything then [s since 1970], in order, each once.
+
+    Raises
+    ------
+    NotFound
+        There are no such files.
+    """
+    paths = sorted(folder.glob("stbernard-meteo-*.txt")) or [_existing(folder / "stbernard-meteo-2.txt")]
+    stamps = [np.unique([int(line.split()[EPOCH_COLUMN]) for line in path.open()]) for path in paths]
+    each_day = np.bincount(np.concatenate(stamps) // DAY_S)
+    first = int(np.convolve(each_day, np.ones(days), "valid").argmax())
+    kept = [own[(own >= first * DAY_S) & (own < (first + days) * DAY_S)] for own in stamps]
+    return [own for own in kept if len(own)]
 
 
 def motes(path: Path) -> Arrivals:
