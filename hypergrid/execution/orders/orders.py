@@ -170,7 +170,7 @@ def make_order(name: str, lattice: Lattice, walking: WalkSettings) -> CellOrder:
     there = (part[part < lattice.cells] for part in parts)
     # The cells of a short row are served with the rest: walkers need a rectangle.
     walk = WALKS.get(name)
-    return FixedOrder(there) if walk is None else walk(lattice.full_shape, walking, order=np.concatenate([*there]))
+    return FixedOrder(there) if walk is None else walk(lattice.full_shape, walking, total=lattice.cells, order=there)
 
 
 @ORDERS.register("raster")

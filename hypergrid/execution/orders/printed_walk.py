@@ -6,6 +6,7 @@ the values. RandGauss draws a direction around U whose standard deviation g fall
 values are equal, as f grows beyond the threshold. Steps are reflected at the edge and end at the centre of a cell.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -22,8 +23,15 @@ MAX_STEPS: Final = 1000
 class PrintedWalk(Walk):
     """Serves the cells that k walkers of algorithm 9 meet, then the rest in a given order; as `Walk` otherwise."""
 
-    def __init__(self, shape: tuple[int, int], walking: WalkSettings, *, order: CellNumbers | None = None) -> None:
-        super().__init__(shape, walking, order=order)
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        walking: WalkSettings,
+        *,
+        total: int | None = None,
+        order: Iterable[CellNumbers] | None = None,
+    ) -> None:
+        super().__init__(shape, walking, total=total, order=order)
         self._values = np.empty((0, 0))
         self._changes = 0.0
         self._compared = 0

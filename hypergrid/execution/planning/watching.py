@@ -6,22 +6,32 @@ the time of the whole over that of its share, start and steps included. Where it
 the cells come coarse to fine, and a note says why.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hypergrid.execution.orders.orders import BY_TIME, WALKS, Lattice, Watching, make_lattice
+from hypergrid.execution.orders.orders import BY_TIME, PRINTED_WALK, WALK, WALKS, Watching, make_lattice
+from hypergrid.execution.orders.walk import count_walkers
 from hypergrid.execution.planning.costs import MEASUREMENTS
 from hypergrid.execution.planning.strategy import commutes
 from hypergrid.perspective import Perspective
 
-STEP_NS: Final = 6_000.0
-"""Tabulated cost of a walk's steps per walked cell [ns], until this process has measured one of the same order."""
+ROUND_S: Final[Mapping[str, float]] = {WALK: 1e-3, PRINTED_WALK: 1e-4}
+"""Tabulated cost of a step of all walkers, by order, beside `LOOK_NS` for each walked cell [s]."""
+LOOK_NS: Final[Mapping[str, float]] = {WALK: 2_500.0, PRINTED_WALK: 500.0}
+"""Tabulated cost per walked cell of a step of all walkers [ns], until this process has measured a long walk's."""
 
 
 def step_key(order: str) -> str:
-    """Return the key of a walk's own cost in `MEASUREMENTS`, by order."""
+    """Return the key of the measured cost per walked cell of a step of all walkers, in `MEASUREMENTS`."""
     return f"steps of {order}"
+
+
+def count_steps(watched: Watching, cells: int) -> int:
+    """Count the steps that all walkers take together until some cells are walked."""
+    # They start on cells, and most steps end on others.
+    return math.ceil(cells / count_walkers(watched.walking, cells)) - 1
 
 
 @dataclass(frozen=True)
@@ -80,12 +90,12 @@ def predict_times(surface: Perspective, watched: Watching, costs_s: Mapping[str,
             made = few.get(item.token, item)
             seconds = costs_s[item.token] * made.topology.time.count / item.topology.time.count
             start_s, cells_s = (start_s + seconds, cells_s) if item.is_at_stations else (start_s, cells_s + seconds)
-    walked = watched.walking.fraction * lattice.cells
-    return start_s + cells_s, start_s + watched.walking.fraction * cells_s + walked * _step_s(watched.order, lattice)
+    steps_s = _predict_steps_s(watched, max(1, round(watched.walking.fraction * lattice.cells)))
+    return start_s + cells_s, start_s + watched.walking.fraction * cells_s + steps_s
 
 
-def _step_s(order: str, lattice: Lattice) -> float:
-    """Return a walk's own cost per walked cell [s], measured in this process or tabulated."""
-    measured = MEASUREMENTS.peek(step_key(order))
-    # A small walk makes as many rounds as a large one for fewer cells; it is not measured.
-    return STEP_NS * 1e-9 if measured is None or not lattice.cells else measured.seconds / measured.cells
+def _predict_steps_s(watched: Watching, cells: int) -> float:
+    """Predict what walkers take to look at values and to step [s], from costs measured in this process or tabulated."""
+    measured = MEASUREMENTS.peek(step_key(watched.order))
+    look_s = LOOK_NS[watched.order] * 1e-9 if measured is None else measured.seconds / measured.cells
+    return count_steps(watched, cells) * (ROUND_S[watched.order] + cells * look_s)

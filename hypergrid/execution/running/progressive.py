@@ -13,10 +13,11 @@ from hypergrid.core.pacing import give_way, time_waited_s
 from hypergrid.core.readings import Readings
 from hypergrid.execution.operators.cells import Cells
 from hypergrid.execution.orders.orders import BY_TIME, WALKS, CellOrder, Lattice, Watching, make_lattice, make_order
+from hypergrid.execution.orders.walk import MANY_CELLS
 from hypergrid.execution.planning.costs import MEASUREMENTS, Measurement, Meter
 from hypergrid.execution.planning.dependencies import Times
 from hypergrid.execution.planning.plan import REFINING_BLOCKS, Plan
-from hypergrid.execution.planning.watching import step_key
+from hypergrid.execution.planning.watching import count_steps, step_key
 from hypergrid.execution.running.evaluate import Evaluator
 from hypergrid.execution.running.run import Frame, Outcome, Places, RunProgress, make_evaluator, materialise, run
 from hypergrid.perspective import Aggregate, Base, Perspective
@@ -24,8 +25,6 @@ from hypergrid.topology import Regular
 
 Result = TypeVar("Result")
 
-MIN_MEASURED_STEPS: Final = 2000
-"""Walked cells from which the cost of a walk's steps is remembered."""
 FRAMES_JUDGED: Final = 8
 """Maximum number of time cells, evenly spaced, over which the error of a map's estimates is averaged."""
 
@@ -171,9 +170,10 @@ class _StepMeter:
         """Keep the cost of a walk whose share is computed, once."""
         if self._watched is None or count < self._budget:
             return
-        # Rounds cost as much for few cells as for many: of a small walk nothing can be learnt for a large one.
-        if count >= MIN_MEASURED_STEPS:
-            MEASUREMENTS.put(step_key(self._watched.order), Measurement(count, self._passed_s, 1.0), 1)
+        # A step of all walkers takes a time of its own, which hides what few cells cost.
+        looks = self._budget * count_steps(self._watched, self._budget) if self._budget >= MANY_CELLS else 0
+        if looks:
+            MEASUREMENTS.put(step_key(self._watched.order), Measurement(looks, self._passed_s, 1.0), 1)
         self._watched = None
 
 

@@ -13,7 +13,7 @@ from hypergrid.execution.orders.printed_walk import EQUAL_RAD, PrintedWalk
 from hypergrid.execution.orders.walk import STRIDE, reflect_positions, sample_stratified
 from hypergrid.execution.planning.costs import MEASUREMENTS, Measurement
 from hypergrid.execution.planning.strategy import path
-from hypergrid.execution.planning.watching import STEP_NS, predict_times, step_key
+from hypergrid.execution.planning.watching import LOOK_NS, ROUND_S, predict_times, step_key
 from hypergrid.query import Query
 from tests.support.chains import GRID, MODEL, SLIDING, network
 
@@ -43,13 +43,21 @@ def test_the_gain_of_a_walk_is_of_its_cells_beside_its_start_and_its_steps() -> 
     surface = query.plan().surface
     costs_s = {item.token: 0.0 for item in surface.list_chain()}
     costs_s |= dict(zip((item.token for item in path(surface)), (1.0, 100.0), strict=True))
-    steps_s = 0.15 * 64 * STEP_NS * 1e-9
-    found = predict_times(surface, Watching("walk"), costs_s)
-    assert found == pytest.approx((101.0, 1.0 + 15.0 + steps_s))
+
+    def predict(order: str, walkers: int | None = None) -> tuple[float, float]:
+        return predict_times(surface, Watching(order, WalkSettings(walkers=walkers)), costs_s)
+
+    def steps_s(order: str, steps: int) -> float:
+        return steps * (ROUND_S[order] + 10 * LOOK_NS[order] * 1e-9)
+
+    # Of 10 cells two walkers start on two, and meet the others in four steps.
+    assert predict("walk") == pytest.approx((101.0, 1.0 + 15.0 + steps_s("walk", 4)))
+    assert predict("walk", 1)[1] == pytest.approx(16.0 + steps_s("walk", 9))
+    assert predict("walk", 50)[1] == pytest.approx(16.0)
     MEASUREMENTS.put(step_key("walk"), Measurement(10, 5.0, 1.0), 1)
-    assert predict_times(surface, Watching("walk"), costs_s)[1] == pytest.approx(16.0 + 0.15 * 64 * 0.5)
+    assert predict("walk")[1] == pytest.approx(16.0 + 4 * (ROUND_S["walk"] + 10 * 0.5))
     # Another walk's steps are its own.
-    assert predict_times(surface, Watching("algorithm_9"), costs_s)[1] == pytest.approx(16.0 + steps_s)
+    assert predict("algorithm_9")[1] == pytest.approx(16.0 + steps_s("algorithm_9", 4))
 
 
 @pytest.mark.parametrize("order", ["walk", "algorithm_9"])
