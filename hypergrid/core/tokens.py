@@ -38,13 +38,18 @@ def token(*content: object) -> str:
 
 
 def _to_plain(value: object) -> Jsonable:  # noqa: PLR0911 - one return per kind is easiest to read
-    # Before int, because bool is a subclass of it.
-    if value is None or isinstance(value, bool | str):
+    kind = type(value)
+    # Most values are of these kinds, which need no look at their base classes.
+    if value is None or kind is str or kind is int or kind is bool:
+        return value  # type: ignore[return-value]
+    # Hexadecimal text is exact, and distinct from an equal integer.
+    if kind is float:
+        return {"float": value.hex()}  # type: ignore[attr-defined]
+    if isinstance(value, str):
         return value
     if isinstance(value, int | np.integer):
         return int(value)
     if isinstance(value, float | np.floating):
-        # Hexadecimal text is exact, and distinct from an equal integer.
         return {"float": float(value).hex()}
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufM":
         # Contiguous, so that the memory order of an array does not count.

@@ -353,12 +353,14 @@ class Perspective:
 
     def list_chain(self) -> list["Perspective"]:
         """Return every perspective of the tree once, sources first."""
+        return list(self._chain)
+
+    @cached_property
+    def _chain(self) -> tuple["Perspective", ...]:
         # By token: equal parts of several sources count once.
-        seen: dict[str, Perspective] = {}
-        for source in self.sources:
-            seen.update({item.token: item for item in source.list_chain()})
+        seen = {item.token: item for source in self.sources for item in source._chain}
         seen[self.token] = self
-        return list(seen.values())
+        return tuple(seen.values())
 
     def list_bases(self) -> list["Perspective"]:
         return [item for item in self.list_chain() if isinstance(item.operator, Base)]

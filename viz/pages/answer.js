@@ -30,7 +30,7 @@ export class Answer {
     /** How many times as many cells along a side are shown as were asked for. */
     this.refined = 1;
     this.looks = new Looks(frame.known, { change: () => this.stage.refresh(), beside: () => this.onBeside(), estimated: () => this.onEstimated(), note: () => onState(), busy: () => Boolean(this.stage.busy) });
-    this.stage = new Stage(frame, this.looks, () => this.questions, { area: onArea, moved: (isOffered) => this.onMoved(isOffered), drawn: (...shown) => this.about.sayRange(...shown), note: () => onState() });
+    this.stage = new Stage(frame, this.looks, () => this.questions, { area: onArea, moved: (isOffered) => this.onMoved(isOffered), drawn: (...shown) => this.onDrawn(...shown), note: () => onState() });
     this.finer = new Finer({ replace: (question) => this.replace(question), say: (words) => (this.finerWords.textContent = words) });
     this.about = new About(frame, Object.values(this.stage.panes).map((pane) => pane.about), [this.looks.place, this.stage.brush.element], () => this.looks.picking());
     this.status = h("p", { id: "status", role: "status", "aria-live": "polite" }, T.answer.idle);
@@ -137,8 +137,14 @@ export class Answer {
     this.stage.prepare(question);
   }
 
-  onProgress(question) {
+  onDrawn(...shown) {
+    this.about.sayRange(...shown);
     this.sayProgress();
+  }
+
+  onProgress(question) {
+    // While a map sharpens its redraws say how far it is: apart from them the words would have the tab draw twice as often.
+    if (!this.stage.waits) this.sayProgress();
     // The first one says that the run began, before there is anything to see.
     if (question.progress.cells > 0) this.stage.keepUp();
   }
