@@ -7,7 +7,7 @@ import pytest
 from tests.bench.stream_memory import Waiting, measure, tables
 
 SMALL = Waiting(
-    stations=20, late=2, late_s=1000, length_s=1200, variables=10, slice_s=60, limit="1MiB", kills=0,
+    stations=20, late=2, late_s=1000, length_s=1200, interval_s=10, variables=10, slice_s=60, limit="1MiB", kills=0,
     batch_bytes=50_000,
 )  # fmt: skip
 
