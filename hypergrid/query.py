@@ -21,6 +21,7 @@ from hypergrid.execution import (
     Plan,
     StrategyOption,
     WalkSettings,
+    Watching,
     check_store,
     explain,
     free_bytes,
@@ -86,7 +87,7 @@ class Query(Fluent):
         return tuple(read.values())
 
     def plan(self, *, refining: bool = False) -> Plan:
-        return make_plan(self.surface(), refining=refining)
+        return make_plan(self.surface(), watched=Watching() if refining else None)
 
     def resolve(self, *, is_followed: bool = False) -> Self:
         """Replace each `interpolate("auto")` by the method that the readings support, with the reason in `because`.
@@ -116,7 +117,12 @@ class Query(Fluent):
         return self.resolve()
 
     def explain(
-        self, *, strategy: StrategyOption = "auto", allowed_bytes: int | None = None, measured: bool = False
+        self,
+        *,
+        strategy: StrategyOption = "auto",
+        order: RefinementOrder | str | None = None,
+        allowed_bytes: int | None = None,
+        measured: bool = False,
     ) -> str:
         """Describe the chain, the rewriting and the plan as text.
 
@@ -124,6 +130,8 @@ class Query(Fluent):
         ----------
         strategy, allowed_bytes
             As for `compute`; if the memory is absent, blocks are chosen as if it were unlimited.
+        order
+            As for `refine`, whose plan is described, with the predicted gain of a walk; None for that of `compute`.
         measured
             Whether to use measured unit costs and densities for steps that this process has computed before;
             otherwise tabled costs, and a value in every cell.
@@ -134,7 +142,9 @@ class Query(Fluent):
             The query cannot be answered, or the strategy does not exist.
         """
         surface = self.resolve().surface()
-        return explain(make_plan(surface, strategy=strategy, allowed_bytes=allowed_bytes), measured=measured)
+        watched = None if order is None else Watching(order)
+        plan = make_plan(surface, watched=watched, strategy=strategy, allowed_bytes=allowed_bytes)
+        return explain(plan, measured=measured)
 
     def compute(
         self,
@@ -318,6 +328,7 @@ class Query(Fluent):
         walkers: int | None = None,
         seed: int = 0,
         fraction: float = 0.15,
+        min_gain: float = 2.0,
         allowed_bytes: int | None = None,
     ) -> Iterator[Refinement]:
         """Compute the surface block by block, and yield a refinement after each.
@@ -325,11 +336,15 @@ class Query(Fluent):
         Parameters
         ----------
         order
-            "coarse_to_fine", "raster", or "walk": the directed random walk, which moves to where values change. Cells
-            are those of a map (all its time cells at once) or, for one station's regular time cells, of days.
+            "coarse_to_fine", "raster", "by_time" (whole maps, the earliest first), "walk": the directed random walk,
+            which moves to where values change, or "algorithm_9", that walk as the thesis prints it. Cells are those of
+            a map (all its time cells at once, but "by_time") or, for one station's regular time cells, of days.
         walkers, seed, fraction
             Parameters of a walk: number of walkers (by the number of cells if absent), random seed, and the share of
             the cells that is walked, at most 0.5; the rest follows coarse to fine.
+        min_gain
+            Predicted time of all cells over that of the walked share, below which there is no walk but coarse to fine,
+            as `Refinement.order_note` says; 0 walks always.
         allowed_bytes
             As for `compute`.
 
@@ -342,12 +357,12 @@ class Query(Fluent):
         HyperGridError
             Any error of the query, the order or its parameters; before the first block.
         """
-        walking = WalkSettings(fraction, walkers, seed)
+        watched = Watching(order, WalkSettings(fraction, walkers, seed, min_gain))
         allowed = free_bytes() // 2 if allowed_bytes is None else allowed_bytes
         resolved = self._resolve_within(allowed)
-        plan = make_plan(resolved.surface(), refining=True, allowed_bytes=allowed)
+        plan = make_plan(resolved.surface(), watched=watched, allowed_bytes=allowed)
         plan.check(allowed)
-        pictures = refine(plan, order=order, walking=walking)
+        pictures = refine(plan)
         return (Refinement(resolved.question, picture) for picture in pictures)
 
     def _join_queries(self, query: Self, others: tuple[Self, ...]) -> Self:

@@ -52,6 +52,18 @@ class Refinement:
         return self.cells == self.total
 
     @property
+    def order(self) -> str:
+        """Name of the order of the cells, which is coarse to fine where a walk cannot pay."""
+        order = self.progress.plan.order
+        return "raster" if order is None else order.name
+
+    @property
+    def order_note(self) -> str:
+        """Predicted gain of a walk, or the reason for another order than the requested one; else empty."""
+        order = self.progress.plan.order
+        return "" if order is None else order.note
+
+    @property
     def error(self) -> float:
         """Root mean square error of the estimates of cells not computed yet [the unit of the values].
 

@@ -556,7 +556,7 @@ LONG: Final[dict[str, dict[str, Less]]] = {
     "bench/test_hypergrid_strategies.py": dict.fromkeys(
         (
             "test_every_strategy_gives_the_same_surface",
-            "test_the_planned_k_has_a_goal",
+            "test_the_chosen_k_has_a_goal",
             "test_every_k_has_its_total_and_its_mean_response",
         ),
         Less(0, "of a benchmark in small; hypergrid/execution/test_strategies.py compares the surfaces"),

@@ -1,9 +1,10 @@
 """Query execution: plan a surface, compute its blocks, assemble the result."""
 
-from hypergrid.execution.orders.orders import ORDERS
+from hypergrid.execution.orders.orders import ORDERS, Watching
 from hypergrid.execution.orders.walk import WalkSettings
 from hypergrid.execution.planning.explain import explain
-from hypergrid.execution.planning.plan import Plan, Strategy, StrategyOption, free_bytes, make_plan
+from hypergrid.execution.planning.plan import Plan, free_bytes, make_plan
+from hypergrid.execution.planning.strategy import Strategy, StrategyOption
 from hypergrid.execution.results.dataset import split_notes, to_dataset
 from hypergrid.execution.results.zarr_sink import INCOMPLETE, ZarrOutcome, check_store, make_streamed_plan, start_store
 from hypergrid.execution.running.progressive import ProgressivePicture, refine
@@ -22,6 +23,7 @@ __all__ = [
     "Strategy",
     "StrategyOption",
     "WalkSettings",
+    "Watching",
     "ZarrOutcome",
     "check_store",
     "explain",

@@ -140,7 +140,7 @@ def value_range(dataset: xr.Dataset) -> tuple[float, float] | None:
     return (float(present.min()), float(present.max())) if present.size else None
 
 
-Order = Literal["coarse_to_fine", "raster", "walk"]
+Order = Literal["coarse_to_fine", "raster", "walk", "algorithm_9", "by_time"]
 """Order in which cells are computed (thesis 5.7.3)."""
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 ENDED: frozenset[State] = frozenset({"done", "failed", "cancelled"})

@@ -22,7 +22,7 @@ from hypergrid.core.errors import Cancelled, InvalidQuery
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.times import SECOND_NS
 from hypergrid.core.tokens import token
-from hypergrid.execution import Part, Plan, explain, free_bytes, make_plan, split_notes
+from hypergrid.execution import Part, Plan, Watching, explain, free_bytes, make_plan, split_notes
 from hypergrid.execution.planning.explain import projected_s
 from hypergrid.execution.results.dataset import make_title, value_names
 from hypergrid.execution.results.second_opinion import MAX_S, SecondOpinion, ask_second_opinion, check_cells
@@ -193,7 +193,7 @@ class Runner:
             if key not in self._active:
                 self._check_room()
         # Outside the lock, as planning takes milliseconds.
-        plan = make_plan(surface, refining=True)
+        plan = make_plan(surface, watched=Watching(order))
         self._check_plan(plan, caller)
         outline, size = _outline(query.question.variable, plan), len(json.dumps(understood))
         with self._lock:

@@ -34,7 +34,7 @@ TITLES = {
     "array": "Figure 5.3: a hand-written script of xarray and PyKrige [there], HyperGrid [here]",
     "rewriting": "Figure 5.4: as written, or unfused [there], rewritten, or fused [here]",
     "buffers": "Figure 5.5: a plan short of memory without what it keeps from box to box [there], with it [here]",
-    "strategies": "Figures 5.6 and 5.7: every hybrid-k beside the planned one [there]",
+    "strategies": "Figures 5.6 and 5.7: every hybrid-k beside the chosen one [there]",
     "walk": "Figure 5.10: the whole picture [there], 15 % of it walked [here]",
     "engine": "The engine [here] over bare kernels [there]",
     "growing": "A slice more: what it touches [here], everything anew [there]",

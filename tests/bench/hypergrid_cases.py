@@ -54,6 +54,10 @@ class Sizes:
     """Period of Q1; Q3's is twice as long."""
     side: int = 23
     """Cells along each side of Q1's grid; Q4's has the square root of 2 as many."""
+    walked_side: int = 400
+    """Cells along each side of the map of Q1 that is walked."""
+    dear_side: int = 150
+    """Cells along each side of the walked map of dear cells."""
     engine: Engine = Engine()
     growth: Growth = Growth()
     seeds: int = 100

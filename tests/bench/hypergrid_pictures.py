@@ -46,10 +46,11 @@ class Shown:
 
 
 def shown(query: Query, *, seed: int = 0) -> Shown:
-    """Walk a share of a query's cells, as the pages do where nothing else is said, and compute all of them."""
+    """Walk a share of a query's cells, as pages and `refine` do where a walk pays, and compute all of them."""
     whole = query.compute()
     cells = round(FRACTION * query.plan().cells)
-    state = next(dropwhile(lambda one: one.cells < cells, query.refine(order="walk", seed=seed, fraction=FRACTION)))
+    walk = query.refine(order="walk", seed=seed, fraction=FRACTION, min_gain=0)
+    state = next(dropwhile(lambda one: one.cells < cells, walk))
     known = np.isfinite(value_of(state.dataset()))
     used = float(by_role(state.dataset())["count"].where(known, 0).sum() / by_role(whole)["count"].sum())
     return Shown(state.estimate, value_of(whole).to_numpy().reshape(-1, 24), state.cells / state.total, used)

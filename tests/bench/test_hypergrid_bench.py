@@ -13,7 +13,7 @@ from tests.bench.hypergrid_cases import QUERIES, Engine, Growth, Sample, Sizes, 
 
 SMALL = Sizes(
     start="2007-10-01", days=2, hours=12, side=5, engine=Engine(stations=20, side=9, slices=50),
-    growth=Growth(stations=6, side=9, slices=50), seeds=2,
+    growth=Growth(stations=6, side=9, slices=50), walked_side=9, dear_side=8, seeds=2,
 )  # fmt: skip
 
 
@@ -86,12 +86,16 @@ def test_what_is_kept_from_box_to_box_is_measured_apart(measured: dict[str, Any]
 def test_the_walk_is_judged_beside_other_orders_of_as_many_cells(measured: dict[str, Any]) -> None:
     rows = measured["parts"]["walk"]["correlation"]
     assert {row["name"] for row in rows} == {"radiation", "rain"}
-    assert {"walk", "uniform", "raster", "coarse_to_fine"} <= {row["order"] for row in rows}
+    assert {"walk", "algorithm_9", "uniform", "raster", "coarse_to_fine"} <= {row["order"] for row in rows}
     assert [(row["name"], row["order"]) for row in rows if row["goal"] == 0.85] == [("radiation", "walk")]
     times = measured["parts"]["walk"]["figures"]
-    assert [row["name"] for row in times] == ["radiation, time of the walk", "rain, time of the walk"]
-    # The share of the cells is given: what it saves in time is measured, and promised nowhere.
-    assert all(row["ratio"] > 0 and row["goal"] is None for row in times)
+    goals = {row["name"]: row["goal"] for row in times}
+    # A series is one pass: no walk is promised to save time, and the plan falls back.
+    assert goals["radiation, 15 % by walk"] is goals["radiation, 15 % by algorithm_9"] is None
+    assert goals["Q1, 9 x 9, 15 % by walk"] == goals["wet bulb, 8 x 8, 15 % by walk"] == 5
+    assert goals["Q1, 9 x 9, predicted gain"] == 1.3
+    falls_back = {row["name"]: row["ratio"] for row in times if row["name"].endswith("falls back")}
+    assert falls_back["radiation, falls back"] == falls_back["rain, falls back"] == 1
 
 
 def test_tables_have_a_row_a_figure(measured: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ def test_rain_that_falls_in_few_cells_is_found_more_often_than_at_random() -> No
 
 def test_the_report_has_all_orders() -> None:
     measured = measure_walks(seeds=2, days=8)
-    orders = {"walk", "uniform", "raster", "coarse_to_fine", "coarse_to_fine_shifted"}
+    orders = {"walk", "algorithm_9", "uniform", "raster", "coarse_to_fine", "coarse_to_fine_shifted"}
     assert {frozenset(found) for found in measured["correlation"].values()} == {frozenset(orders)}
     medians = [one["median"] for found in measured["correlation"].values() for one in found.values()]
     assert np.isfinite(medians).all()

@@ -1,4 +1,4 @@
-"""How much of a picture a few of its cells tell: the directed walk beside cells at random, row by row, coarse to fine.
+"""How much of a picture a few of its cells tell: the directed walks beside cells at random, row by row, coarse to fine.
 
 Thesis example 5.3.2, figures 5.8 and 5.9, on the sample network: radiation and rain rate at one station, by day and
 hour over 28 days, of which 15 % of the cells are computed and the rest is estimated, alike for all orders. The rain
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import hypergrid as hg
 from hypergrid.core.result_names import value_of
 from hypergrid.execution import ORDERS
-from hypergrid.execution.orders.orders import FixedOrder
+from hypergrid.execution.orders.orders import WALKS, FixedOrder
 from hypergrid.execution.orders.walk import complete
 from hypergrid.query import Query
 from station_data.clock import numbers_between, sample_times
@@ -55,10 +55,11 @@ def pair(*, days: int = DEFAULT_DAYS) -> Mapping[str, Query]:
     }
 
 
-def walked(query: Query, seed: int, fraction: float = FRACTION) -> tuple[Floats, int]:
+def walked(query: Query, seed: int, fraction: float = FRACTION, order: str = "walk") -> tuple[Floats, int]:
     """Return the completed picture after a walk's share, and how many cells it computed."""
     cells = round(fraction * query.plan().cells)
-    refinements = query.refine(order="walk", seed=seed, fraction=fraction)
+    # What a walk shows is judged here also where it cannot save time.
+    refinements = query.refine(order=order, seed=seed, fraction=fraction, min_gain=0.0)
     last = next(one for one in refinements if one.cells >= cells)
     return last.estimate, last.cells
 
@@ -82,14 +83,15 @@ def judge(query: Query, seeds: int, fraction: float = FRACTION) -> dict[str, Any
     hours = value_of(query.compute()).to_numpy()[:, 0]
     full = hours.reshape(-1, 24)
     count = round(fraction * full.size)
-    found: dict[str, list[float]] = {"walk": [], "uniform": [], "coarse_to_fine_shifted": []}
+    found: dict[str, list[float]] = {**{order: [] for order in WALKS}, "uniform": [], "coarse_to_fine_shifted": []}
     rows, columns = np.divmod(FixedOrder(ORDERS["coarse_to_fine"](full.shape)).next_cells(count), full.shape[1])
     for seed in range(seeds):
-        picture, cells = walked(query, seed, fraction)
-        if cells != count:
-            message = f"a walk of {count} cells computed {cells}"
-            raise ValueError(message)
-        found["walk"].append(correlation(picture, full))
+        for order in WALKS:
+            picture, cells = walked(query, seed, fraction, order)
+            if cells != count:
+                message = f"a walk of {count} cells computed {cells}"
+                raise ValueError(message)
+            found[order].append(correlation(picture, full))
         at_random = np.random.default_rng(seed).permutation(full.size)[:count]
         found["uniform"].append(correlation(completed(full, at_random), full))
         # One lattice hits a short event or misses it: the same lattice elsewhere says how much of that is luck.

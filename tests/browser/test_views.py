@@ -250,7 +250,7 @@ def test_colours_stay_while_it_sharpens_ten_times_a_second(opened: Page) -> None
     assert 50 < np.diff(drawn[:, 0]).min(), "ten redraws a second, and few more"
 
 
-@pytest.mark.parametrize("order", ["walk", "raster"])
+@pytest.mark.parametrize("order", ["walk", "by_time", "raster"])
 def test_orders_of_cells(opened: Page, order: str) -> None:
     unfold(opened, "panel")
     opened.get_by_text("More: flags").click()

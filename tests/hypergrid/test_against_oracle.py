@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import hypergrid as hg
 from hypergrid.core.errors import HyperGridError, InvalidQuery
 from hypergrid.execution import make_plan, run
-from hypergrid.execution.planning.plan import path
+from hypergrid.execution.planning.strategy import path
 from hypergrid.perspective import Surface, question_from_json
 from hypergrid.perspective.build.data_sources import pin_snapshot
 from hypergrid.perspective.functions.aggregates import AGGREGATES

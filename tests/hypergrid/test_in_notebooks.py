@@ -12,6 +12,7 @@ import pytest
 import hypergrid as hg
 from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime, InvalidUnit, NotFound
 from hypergrid.execution import ORDERS
+from hypergrid.execution.orders.orders import BY_TIME, WALKS
 from hypergrid.interpolation import METHODS
 from hypergrid.interpolation.methods.in_time import IN_TIME
 from hypergrid.perspective.functions.aggregates import AGGREGATES
@@ -41,7 +42,7 @@ def test_the_names_that_editors_offer_are_those_that_there_are() -> None:
     assert set(get_args(names.MergeName)) == set(MERGES) - added
     methods = {name.removesuffix(IN_TIME) for name in METHODS}
     assert set(get_args(names.MethodName)) == {*methods, "recipe"}
-    assert set(get_args(names.RefinementOrder)) == {*ORDERS, "walk"}
+    assert set(get_args(names.RefinementOrder)) == {*ORDERS, *WALKS, BY_TIME}
 
 
 DURATIONS: list[tuple[object, object]] = [

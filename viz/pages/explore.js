@@ -11,7 +11,7 @@ import { describeComputation } from "./sentence.js";
 import { Share } from "./share.js";
 import { T } from "./text.js";
 
-const ORDERS = ["coarse_to_fine", "walk", "raster"];
+const ORDERS = ["coarse_to_fine", "walk", "by_time", "raster"];
 /** A window in which controls are a sheet; `explore.css` has it too. */
 const NARROW = window.matchMedia("(max-width: 48rem)");
 const copyOf = (document) => JSON.parse(JSON.stringify(document));

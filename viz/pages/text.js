@@ -79,7 +79,7 @@ export const T = {
     options: "More: flags, version, order of cells",
     order: "Order of cells",
     orderHint: "Which cells are computed first; the values in the end are the same.",
-    orders: { coarse_to_fine: "Coarse to fine", walk: "Walk, where values change first", raster: "Row by row" },
+    orders: { coarse_to_fine: "Coarse to fine", walk: "Walk, where values change first", by_time: "Map by map, in order of time", raster: "Row by row" },
     json: "Query (JSON)",
     run: "Run",
     stop: "Stop",

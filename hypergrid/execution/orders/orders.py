@@ -1,7 +1,7 @@
 """Orders of the cells of a surface on its lattice: which come first in a refined answer."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Final, Literal, Protocol
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import NotFound
 from hypergrid.core.registry import Registry
 from hypergrid.core.times import SECOND_NS
+from hypergrid.execution.orders.printed_walk import PrintedWalk
 from hypergrid.execution.orders.walk import Walk, WalkSettings
 from hypergrid.perspective import Aggregate, Base, Convert, Merge, Perspective
 from hypergrid.topology import Grid, Regular
@@ -23,10 +24,11 @@ DAY_NS: Final = 86_400 * SECOND_NS
 class Lattice:
     """Cells row by row; the last row may be short.
 
-    Along space they are the places of every slice, along time the time cells of the only place.
+    Along space they are the places of every slice, along time the time cells of the only place; "maps" are time cells
+    with all their places.
     """
 
-    along: Literal["space", "time"]
+    along: Literal["space", "time", "maps"]
     cells: int
     columns: int
 
@@ -79,11 +81,27 @@ Each cell occurs once; parts are made on demand.
 """
 
 WALK: Final = "walk"
-"""Name of the order that adapts to values."""
+"""Name of our directed walk."""
+PRINTED_WALK: Final = "algorithm_9"
+"""Name of the directed walk as the thesis prints it."""
+WALKS: Final[Mapping[str, type[Walk]]] = {WALK: Walk, PRINTED_WALK: PrintedWalk}
+"""Orders that adapt to values, by name."""
+BY_TIME: Final = "by_time"
+"""Name of the order in which whole maps are computed, the earliest first."""
 
 # A part takes some milliseconds, for which the first block waits.
 PART_CELLS: Final = 1 << 18
 """Approximate number of cells examined for one part of an order."""
+
+
+@dataclass(frozen=True)
+class Watching:
+    """How an answer is watched while it is computed."""
+
+    order: str = "coarse_to_fine"
+    """Name of the order of its cells: of `ORDERS`, of `WALKS`, or `BY_TIME`."""
+    walking: WalkSettings = WalkSettings()
+    """Settings of a walk."""
 
 
 class CellOrder(Protocol):
@@ -124,20 +142,35 @@ class FixedOrder:
         """Ignore the values."""
 
 
-def make_order(name: str, lattice: Lattice, walking: WalkSettings) -> CellOrder:
-    """Make an order of the cells of a lattice.
+def check_order(name: str) -> None:
+    """Reject an unknown order.
 
     Raises
     ------
     NotFound
         Unknown order.
     """
-    if name not in ORDERS and name != WALK:
-        raise NotFound.among(kind="order of blocks", given=name, existing=(*ORDERS, WALK))
-    parts = (coarse_to_fine if name == WALK else ORDERS[name])((lattice.rows, lattice.columns))
+    known = (*ORDERS, *WALKS, BY_TIME)
+    if name not in known:
+        raise NotFound.among(kind="order of blocks", given=name, existing=known)
+
+
+def make_order(name: str, lattice: Lattice, walking: WalkSettings) -> CellOrder:
+    """Make an order of the cells of a lattice; whole maps in the order of time are boxes of a run, no order of cells.
+
+    Raises
+    ------
+    NotFound
+        Unknown order.
+    """
+    check_order(name)
+    if name == BY_TIME:
+        name = "raster"
+    parts = (coarse_to_fine if name in WALKS else ORDERS[name])((lattice.rows, lattice.columns))
     there = (part[part < lattice.cells] for part in parts)
     # The cells of a short row are served with the rest: walkers need a rectangle.
-    return Walk(lattice.full_shape, walking, order=np.concatenate([*there])) if name == WALK else FixedOrder(there)
+    walk = WALKS.get(name)
+    return FixedOrder(there) if walk is None else walk(lattice.full_shape, walking, total=lattice.cells, order=there)
 
 
 @ORDERS.register("raster")

@@ -6,6 +6,7 @@ medians of the completed picture's correlation with the full one were 0.89, 0.92
 200 x 200 cells take 0.1 to 1 s.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Final
@@ -185,6 +186,11 @@ ROUNDING: Final = 1e-9
 """Share of the greatest value below which a surprise is rounding error."""
 
 
+def choose_times(count: int) -> NDArray[np.intp]:
+    """Choose the time cells by which cells are compared, of `count`."""
+    return np.unique(np.linspace(0, count - 1, min(count, TIMES_COMPARED)).astype(np.intp))
+
+
 @dataclass(frozen=True, eq=False)
 class PredictionErrors:
     """Surprises: how far visited cells are from predictions by the cells around them."""
@@ -193,20 +199,10 @@ class PredictionErrors:
     """The visited cells, ascending."""
     sizes: Floats
     """Surprise of each cell over the root mean square of all; 0 if there is none."""
-    tree: "scipy.spatial.KDTree"
+    ranks: Floats
+    """Share of smaller surprises, the median of each cell and a few around it."""
     stretch: Floats
-
-    def rank_near(self, places: Floats) -> Floats:
-        """Rank the surprises around places: share of smaller ones, median of a few.
-
-        Parameters
-        ----------
-        places
-            Rows and columns, on the last axis.
-        """
-        shares = np.searchsorted(np.sort(self.sizes), self.sizes) / len(self.sizes)
-        _, around = self.tree.query(places * self.stretch, k=range(1, min(NEIGHBOURS, len(shares)) + 1))
-        return np.asarray(np.median(shares[around], axis=-1))
+    """Factors of rows and columns in which cells are compared."""
 
 
 class SamplingHistory:
@@ -228,7 +224,7 @@ class SamplingHistory:
 
     def add_values(self, cells: NDArray[np.intp], values: Floats) -> None:
         """Add the values of cells, shape (time cells, cells), NaN where missing."""
-        times = np.unique(np.linspace(0, len(values) - 1, min(len(values), TIMES_COMPARED)).astype(np.intp))
+        times = choose_times(len(values))
         if not len(self._values):
             self._values = np.empty((len(times), self._values.shape[1]))
         stop = self._count + len(cells)
@@ -246,37 +242,48 @@ class SamplingHistory:
         values = values / scale if scale > 0 else values
         sample = np.unique(np.linspace(0, self._count - 1, min(self._count, STRETCH_SAMPLE)).astype(np.intp))
         errors = [
-            np.mean(_find_deviations(scipy.spatial.KDTree(places[sample] * candidate), values[:, sample]) ** 2)
+            np.mean(_find_deviations(_make_tree(places[sample] * candidate), values[:, sample])[0] ** 2)
             for candidate in STRETCH_SCALES
         ]
         stretch = STRETCH_SCALES[int(np.argmin(errors))]
-        tree = scipy.spatial.KDTree(places * stretch)
-        deviations = _find_deviations(tree, values)
+        deviations, near = _find_deviations(_make_tree(places * stretch), values)
         deviations[deviations < ROUNDING] = 0.0
         usual = np.sqrt(np.mean(deviations**2))
-        return PredictionErrors(cells, deviations / usual if usual > 0 else deviations, tree, stretch)
+        sizes = deviations / usual if usual > 0 else deviations
+        shares = np.searchsorted(np.sort(sizes), sizes) / max(len(sizes), 1)
+        around = np.concatenate([np.arange(len(sizes))[:, None], near[:, : NEIGHBOURS - 1]], axis=1)
+        return PredictionErrors(cells, sizes, np.median(shares[around], axis=1), stretch)
 
 
-def _find_deviations(tree: "scipy.spatial.KDTree", values: Floats) -> Floats:
-    """Return the mean over time of |value - mean of near others|, shape (cells,), else 0."""
+def _find_deviations(tree: "scipy.spatial.KDTree", values: Floats) -> tuple[Floats, NDArray[np.intp]]:
+    """Return the mean over time of |value - mean of near others|, shape (cells,), else 0, and which others."""
     count = values.shape[1]
     if count < 2:
-        return np.zeros(count)
+        return np.zeros(count), np.empty((count, 0), dtype=np.intp)
     # The nearest cell is the cell itself, so start with the second.
     distance, near = tree.query(tree.data, k=range(2, min(NEIGHBOURS, count - 1) + 2))
-    there = np.isfinite(values)
-    weights = there[:, near] / np.square(distance)
-    total = weights.sum(axis=-1)
-    expected = np.sum(weights * np.where(there, values, 0.0)[:, near], axis=-1) / np.where(total > 0, total, 1.0)
+    held, there = values.T, np.isfinite(values.T)
+    # As a product with a sparse matrix: weighting a copy of all neighbours' values took half of a walk's own time.
+    parts = (1.0 / np.square(distance).ravel(), near.ravel(), np.arange(0, near.size + 1, near.shape[1]))
+    weights = scipy.sparse.csr_array(parts, shape=(count, count))
+    if there.all():
+        deviations = np.abs(held - weights @ held / weights.sum(axis=1)[:, None])
+        return np.asarray(deviations.mean(axis=1)), near
+    held, total = np.where(there, held, 0.0), weights @ there.astype(np.float64)
+    expected = weights @ held / np.where(total > 0, total, 1.0)
     known = there & (total > 0)
-    deviations = np.sum(np.abs(np.where(there, values, 0.0) - expected), axis=0, where=known)
-    return np.asarray(deviations / np.maximum(np.count_nonzero(known, axis=0), 1))
+    deviations = np.sum(np.abs(held - expected), axis=1, where=known)
+    return np.asarray(deviations / np.maximum(np.count_nonzero(known, axis=1), 1)), near
 
 
 CellNumbers = NDArray[np.intp]
 
 CELLS_A_WALKER: Final = 6
 """Approximate number of cells that a walker computes, if the number of walkers is not given."""
+MANY_CELLS: Final = 2000
+"""Walked cells from which walkers step once: every step looks at the values of all cells so far."""
+LARGE_SHARE: Final = 0.55
+"""Walkers on a large map, over walked cells; above a half, as some walkers find no cell of their own."""
 STRIDE: Final = 3.0
 """Longest step [mean distance between the cells that a walk computes]."""
 RETURN_ABOVE: Final = 1.0
@@ -284,9 +291,11 @@ RETURN_ABOVE: Final = 1.0
 SPREAD_RAD: Final = (0.3, 2.3)
 """Standard deviation of the direction [rad] at that surprise, and without surprise."""
 DRAWS: Final = 32
-"""Number of steps that a walker draws."""
-DRAWS_ANYWHERE: Final = 64
-"""Number of cells that a restarting walker draws."""
+"""Number of steps that a walker draws, if there are few walkers."""
+MIN_DRAWS: Final = 4
+"""Number of steps that each of many walkers draws."""
+MAX_DRAWN: Final = 2**15
+"""Maximum number of steps that all walkers draw at once, if each draws more than `MIN_DRAWS`."""
 MIN_INTEREST: Final = 0.1
 """Share of a gap's size that counts even without any surprise."""
 NEIGHBOUR_STEPS: Final = np.array([[0, 1], [1, 0], [0, -1], [-1, 0]])
@@ -306,13 +315,16 @@ class WalkSettings:
     fraction: float = 0.15
     """Share of the cells that is walked, above 0, at most 0.5; the rest is computed afterwards, coarse to fine."""
     walkers: int | None = None
-    """Number of simultaneous walkers; by default one for each `CELLS_A_WALKER` cells."""
+    """Number of simultaneous walkers; by default one for each `CELLS_A_WALKER` cells, or `LARGE_SHARE` of many."""
     seed: int = 0
     """Random seed; equal seeds give equal walks."""
+    min_gain: float = 2.0
+    """Predicted time of the whole over that of the walked share, below which the cells come coarse to fine; 0 walks
+    always."""
 
     def __post_init__(self) -> None:
         # Users give these values, so the declared types are not guaranteed.
-        given: dict[str, object] = {"fraction": self.fraction, "seed": self.seed}
+        given: dict[str, object] = {"fraction": self.fraction, "seed": self.seed, "min_gain": self.min_gain}
         whole = {"seed", "walkers"}
         if self.walkers is not None:
             given["walkers"] = self.walkers
@@ -324,8 +336,16 @@ class WalkSettings:
             raise InvalidQuery(f"a walk needs a fraction above 0 and at most 0.5; got {self.fraction}")
         if self.walkers is not None and self.walkers < 1:
             raise InvalidQuery(f"a walk needs at least one walker; got {self.walkers}; leave it out to have it chosen")
+        if not self.min_gain >= 0:
+            raise InvalidQuery(f"a walk needs a min_gain of at least 0; got {self.min_gain}; 0 walks always")
         if self.seed < 0:
             raise InvalidQuery(f"a walk needs a seed of at least 0; got {self.seed}")
+
+
+def count_walkers(walking: WalkSettings, cells: int) -> int:
+    """Count the simultaneous walkers of a walk of some cells."""
+    share = LARGE_SHARE if cells >= MANY_CELLS else 1 / CELLS_A_WALKER
+    return min(walking.walkers or max(1, round(cells * share)), cells)
 
 
 class Walk:
@@ -346,20 +366,30 @@ class Walk:
         Rows and columns of the area to walk.
     walking
         Number of walkers, seed and fraction.
+    total
+        Number of cells; those beyond rows times columns, none by default, are served with the rest.
     order
-        All cells, in the order in which the rest is served; row by row by default. Cells beyond rows times columns are
-        served with the rest.
+        Parts of the order in which the rest is served, all cells each once; read when the rest begins. Row by row by
+        default.
     """
 
-    def __init__(self, shape: tuple[int, int], walking: WalkSettings, *, order: CellNumbers | None = None) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        walking: WalkSettings,
+        *,
+        total: int | None = None,
+        order: Iterable[CellNumbers] | None = None,
+    ) -> None:
         walked = shape[0] * shape[1]
         self._shape = np.array(shape)
-        self._order = np.arange(walked) if order is None else order
-        self._total = len(self._order)
+        self._total = walked if total is None else total
+        self._order = (np.arange(self._total),) if order is None else order
         self._random = np.random.default_rng(walking.seed)
         self._budget = max(1, min(walked, round(walking.fraction * self._total)))
-        walkers = walking.walkers or max(1, round(self._budget / CELLS_A_WALKER))
-        self._walkers = min(walkers, self._budget)
+        self._is_large = self._budget >= MANY_CELLS
+        self._walkers = count_walkers(walking, self._budget)
+        self._draws = max(MIN_DRAWS, min(DRAWS, MAX_DRAWN // self._walkers))
         self._stride = max(1.0, STRIDE * np.sqrt(walked / self._budget))
         self._served = np.zeros(self._total, dtype=bool)
         self._history = SamplingHistory(shape[1], self._budget)
@@ -377,7 +407,8 @@ class Walk:
             served, self._waiting = self._waiting[:count], self._waiting[count:]
             return served
         if self._remaining is None:
-            self._remaining = self._order[~self._served[self._order]]
+            order = np.concatenate([*self._order])
+            self._remaining = order[~self._served[order]]
             # The rest is served in a fixed order: free the values.
             self._history = SamplingHistory(0, 0)
         served, self._remaining = self._remaining[:count], self._remaining[count:]
@@ -400,13 +431,21 @@ class Walk:
         fresh = np.empty(0, dtype=np.intp)
         if np.count_nonzero(self._served) == self._budget:
             return fresh
-        surprises, gap = self._history.find_errors(), self._find_gaps()
+        surprises = self._history.find_errors()
+        gain = self._find_gains(surprises)
         self._assess_cells(surprises)
         while not len(fresh):
-            self._next_positions = self._step(surprises, gap)
-            lost = np.flatnonzero(self._served[self._flatten_positions(self._next_positions)])
+            self._next_positions = self._step(gain)
+            ends = self._flatten_positions(self._next_positions)
+            is_lost = self._served[ends]
+            if self._is_large:
+                # A round is dear: of walkers that meet in one cell only the first stays there.
+                is_first = np.zeros(len(ends), dtype=bool)
+                is_first[np.unique(ends, return_index=True)[1]] = True
+                is_lost |= ~is_first
+            lost = np.flatnonzero(is_lost)
             if len(lost):
-                self._restart(lost, surprises, gap)
+                self._restart(lost, gain)
             fresh = self._select_new(self._flatten_positions(self._next_positions))
         return fresh
 
@@ -424,43 +463,50 @@ class Walk:
         self._positions = np.where(back[:, None], self._positions, self._next_positions)
         self._last_errors = np.where(back, before, there)
 
-    def _step(self, surprises: PredictionErrors, gap: Floats) -> NDArray[np.intp]:
+    def _step(self, gain: Floats) -> NDArray[np.intp]:
         """Choose the walkers' next cells, shape (walkers, 2) (line 14)."""
         narrow, wide = SPREAD_RAD
         spread = narrow + (wide - narrow) * (1.0 - np.minimum(self._last_errors / RETURN_ABOVE, 1.0))
-        draws = (self._walkers, DRAWS)
+        draws = (self._walkers, self._draws)
         direction = self._heading[:, None] + spread[:, None] * self._random.standard_normal(draws)
         length = np.maximum(self._random.random(draws) * self._stride, 1.0)
         steps = np.stack([np.sin(direction), np.cos(direction)], axis=-1) * length[..., None]
         # Neighbours in random order: of equally good ones the first is chosen.
         beside = NEIGHBOUR_STEPS[
-            self._random.permuted(np.arange(DRAWS) % len(NEIGHBOUR_STEPS) + np.zeros(draws, dtype=int), axis=1)
+            self._random.permuted(np.arange(self._draws) % len(NEIGHBOUR_STEPS) + np.zeros(draws, dtype=int), axis=1)
         ]
         steps = np.where((self._last_errors > RETURN_ABOVE)[:, None, None], beside, steps)
         ends = np.rint(reflect_positions(self._positions[:, None, :] + steps, self._shape)).astype(np.intp)
-        return self._choose_best(ends, surprises, gap)
+        return self._choose_best(ends, gain)
 
-    def _restart(self, lost: CellNumbers, surprises: PredictionErrors, gap: Floats) -> None:
+    def _restart(self, lost: CellNumbers, gain: Floats) -> None:
         """Restart walkers at the most informative of the uncomputed cells that each draws."""
-        free = self._random.permutation(np.flatnonzero(gap.ravel()))
-        drawn = np.resize(free, (min(DRAWS_ANYWHERE, -(-len(free) // len(lost))), len(lost))).T
-        self._next_positions[lost] = self._choose_best(
-            np.stack(np.divmod(drawn, self._shape[1]), axis=-1), surprises, gap
-        )
+        free = self._random.permutation(np.flatnonzero(gain.ravel()))
+        drawn = np.resize(free, (min(2 * self._draws, -(-len(free) // len(lost))), len(lost))).T
+        self._next_positions[lost] = self._choose_best(np.stack(np.divmod(drawn, self._shape[1]), axis=-1), gain)
         self._positions = np.array(self._positions)
         # A restarted walker has seen nothing on its way.
         self._positions[lost] = self._next_positions[lost]
         self._heading[lost] = self._random.uniform(0.0, 2.0 * np.pi, len(lost))
 
-    def _choose_best(self, ends: NDArray[np.intp], surprises: PredictionErrors, gap: Floats) -> NDArray[np.intp]:
+    def _choose_best(self, ends: NDArray[np.intp], gain: Floats) -> NDArray[np.intp]:
         """Choose for each walker the most informative of its cells, shape (walkers, draws, 2)."""
-        learnt = gap[ends[..., 0], ends[..., 1]] * (MIN_INTEREST + surprises.rank_near(ends.astype(np.float64)))
+        learnt = gain[ends[..., 0], ends[..., 1]]
         return np.asarray(ends[np.arange(len(ends)), learnt.argmax(axis=1)])
 
-    def _find_gaps(self) -> Floats:
-        """Return the distance of each cell from the nearest computed one, shape (rows, columns)."""
+    def _find_gains(self, surprises: PredictionErrors) -> Floats:
+        """Return how informative each cell is, shape (rows, columns): its gap times the interest around it."""
+        # The nearest cell stands for those around: to search them for every draw took half of the time of a walk. In
+        # the dense samples of a large map, which is the nearest hardly depends on the stretch.
         served = self._served[: int(self._shape.prod())].reshape(self._shape)
-        return np.asarray(scipy.ndimage.distance_transform_edt(~served), dtype=np.float64)
+        gap, nearest = scipy.ndimage.distance_transform_edt(~served, return_indices=True)
+        if not self._is_large and (surprises.stretch != 1.0).any():
+            nearest = scipy.ndimage.distance_transform_edt(
+                ~served, sampling=surprises.stretch, return_distances=False, return_indices=True
+            )
+        ranks = np.zeros(served.shape)
+        ranks.ravel()[surprises.cells] = surprises.ranks
+        return np.asarray(gap * (MIN_INTEREST + ranks[tuple(nearest)]))
 
     def _flatten_positions(self, places: NDArray[np.intp]) -> CellNumbers:
         return np.asarray(places[:, 0] * self._shape[1] + places[:, 1], dtype=np.intp)

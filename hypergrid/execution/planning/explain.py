@@ -34,6 +34,7 @@ def explain(plan: Plan, *, measured: bool = False) -> str:
     blocks = -(-plan.surface.topology.space.count // plan.block_cells) * -(-times // (plan.block_times or times))
     in_blocks = f"{blocks} block{'s' if blocks > 1 else ''} of up to {plan.block_cells:,} places"
     in_blocks += f" and {plan.block_times:,} time cells" if plan.block_times else ""
+    lines += [f"Order: {plan.order.note}"] if plan.order is not None and plan.order.note else []
     lines += [
         f"Surface: {plan.cells:,} cells in {in_blocks}",
         f"Projected: {_format_bytes(plan.projected_bytes)}, {seconds:.2g} s by "

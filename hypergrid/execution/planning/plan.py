@@ -1,10 +1,10 @@
 """Query plans: the blocks that a run will compute, with projected memory and time."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
@@ -12,111 +12,47 @@ from hypergrid.core.errors import InvalidQuery, TooLarge
 from hypergrid.execution.operators.cells import FUSED_VALUES
 from hypergrid.execution.operators.pieces import all_in_pieces, estimate_readings, is_read_in_pieces
 from hypergrid.execution.operators.pieces import projected_bytes as reading_bytes
+from hypergrid.execution.orders.orders import (
+    BY_TIME,
+    ORDERS,
+    WALKS,
+    FixedOrder,
+    Watching,
+    check_order,
+    make_lattice,
+)
 from hypergrid.execution.planning.costs import MEASUREMENTS, estimate_solving_s, reading_ns, system_bytes
-from hypergrid.execution.planning.dependencies import find_all_needed
+from hypergrid.execution.planning.dependencies import Times, find_all_needed
+from hypergrid.execution.planning.response import (
+    ProjectedTimes,
+    list_candidates,
+    must_compare,
+    project_times,
+    sort_candidates,
+)
+from hypergrid.execution.planning.strategy import (
+    Strategy,
+    StrategyOption,
+    commutes,
+    count_at_stations,
+    list_materialised,
+    parse_strategy,
+    path,
+    pulled,
+)
+from hypergrid.execution.planning.watching import ChosenOrder, choose_order
 from hypergrid.interpolation.kernels.covariance import WORTH_COMPILED
 from hypergrid.interpolation.local.field import CHUNK_BYTES, FACTOR_BYTES, FEW_SLICES, held_bytes
 from hypergrid.interpolation.methods.in_time import CELLS_AT_ONCE
 from hypergrid.interpolation.solvers.field import PIECE_PAIRS
-from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Recur, Surface
+from hypergrid.perspective import Aggregate, Interpolate, InterpolateInTime, Perspective, Recur, Surface
 from hypergrid.perspective.build.uncertainty_spec import split_aggregates
 from hypergrid.perspective.functions.aggregate_formulas import LISTED_AT_ONCE
 from hypergrid.perspective.functions.aggregates import AggregateRow
 from hypergrid.perspective.functions.user_function_calls import FUNCTION_IDENTITIES
 from hypergrid.perspective.functions.user_interpolation import SELECTION_BYTES
 from hypergrid.rewrite import RULES, RULES_FOR_MEMORY, RewriteResult, Rule, rewrite
-from hypergrid.topology import Bands, Grid, Periodic, Points, ZoneCells
-
-# Strategies: how many perspectives are materialised before the rest is pulled (thesis 5.6, 5.7.2.2).
-#
-# A chain has N perspectives above the base; converts of readings, which have no cells, count as part of the base.
-# hybrid-k materialises the first k of them whole, in blocks, with everything below them, and pulls the others box by
-# box. Top-down is hybrid-N, bottom-up hybrid-0. If a merge makes the chain a tree, k counts along the path of first
-# sources; other branches are materialised if they lie below a materialised step.
-
-StrategyOption = Literal["auto", "top_down", "bottom_up"] | int
-"""User option: a name, or the k of hybrid-k."""
-
-
-@dataclass(frozen=True)
-class Strategy:
-    """How a surface is computed."""
-
-    k: int
-    """Number of materialised perspectives of the path."""
-    perspectives: int
-    """N: number of perspectives of the path."""
-    name: str
-    """The requested strategy."""
-    buffered: bool = True
-    """Whether cells that several boxes need are buffered between them."""
-    weights_bytes: int | None = None
-    """Memory for the kriging weights that boxes share, 0 for none; None: the cache that all queries share."""
-
-    def describe(self) -> str:
-        how = {0: "bottom-up", self.perspectives: "top-down"}.get(self.k, f"hybrid-{self.k}")
-        return f"{self.name.replace('_', '-')}: {how}, {self.k} of {self.perspectives} perspectives materialised"
-
-
-def path(surface: Perspective) -> list[Perspective]:
-    """Return the perspectives above the base along first sources, from the base upwards."""
-    nodes = []
-    node = surface
-    while not _is_base(node):
-        nodes.append(node)
-        node = node.source
-    return nodes[::-1]
-
-
-def list_materialised(surface: Perspective, k: int) -> list[Perspective]:
-    """List the perspectives that hybrid-k materialises above the bases, sources first.
-
-    A fused convert is not among them: the aggregate above applies it.
-    """
-    chain = path(surface)[k - 1].list_chain() if k else []
-    return [item for item in chain if not _is_base(item) and not item.is_fused]
-
-
-def pulled(surface: Perspective, k: int) -> list[Perspective]:
-    """List the perspectives that hybrid-k pulls box by box, sources first."""
-    held = {item.token for item in list_materialised(surface, k)}
-    return [item for item in surface.list_chain() if not _is_base(item) and item.token not in held]
-
-
-def count_at_stations(surface: Perspective) -> int:
-    """Count the perspectives at stations: the k that computes each of them once."""
-    return sum(item.is_at_stations for item in path(surface))
-
-
-def parse_strategy(wanted: StrategyOption, surface: Perspective) -> int | None:
-    """Return the requested k; None for "auto".
-
-    Raises
-    ------
-    InvalidQuery
-        Unknown strategy, or a k above the number of perspectives.
-    """
-    path_length = len(path(surface))
-    named = {"auto": None, "top_down": path_length, "bottom_up": 0}
-    if isinstance(wanted, str) and wanted in named:
-        return named[wanted]
-    # `bool` is a subclass of `int`.
-    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 0 <= wanted <= path_length:
-        raise InvalidQuery(
-            f"strategy needs one of {', '.join(named)}, or how many perspectives are materialised, 0 to {path_length} "
-            f"for this query; got {wanted!r}"
-        )
-    return wanted
-
-
-def commutes(node: Perspective) -> bool:
-    """Return whether an aggregate over time is computed before the interpolation below it."""
-    return isinstance(node.operator, Aggregate) and node.operator.at_stations
-
-
-def _is_base(node: Perspective) -> bool:
-    return isinstance(node.operator, Base) or node.holds_readings
-
+from hypergrid.topology import Bands, Grid, Periodic, Points, Regular, ZoneCells
 
 # A few times one core's share of the cache, and far below the memory of any machine.
 BLOCK_BYTES: Final = 32 * 2**20
@@ -171,6 +107,8 @@ class Plan:
     """Time cells of the surface in one block; None for all."""
     strategy: Strategy
     """How many perspectives are materialised."""
+    order: ChosenOrder | None = None
+    """The order in which the answer is watched; None if it is not."""
 
     @property
     def surface(self) -> Perspective:
@@ -189,6 +127,10 @@ class Plan:
         if self.projected_bytes > allowed:
             remedy = f"{self.advice()}, or allow more"
             raise TooLarge("the query", "bytes of memory", self.projected_bytes, allowed, remedy)
+
+    def fits(self, allowed_bytes: int | None) -> bool:
+        """Return whether the projected memory is within a budget; None is no limit."""
+        return allowed_bytes is None or self.projected_bytes <= allowed_bytes
 
     def advice(self) -> str:
         """Name the step that needs most memory, how much, and how to lower it."""
@@ -223,7 +165,7 @@ def free_bytes() -> int:
 def make_plan(
     surface: Surface,
     *,
-    refining: bool = False,
+    watched: Watching | None = None,
     streamed_cells: int | None = None,
     rules: tuple[Rule, ...] = RULES,
     strategy: StrategyOption = "auto",
@@ -235,8 +177,9 @@ def make_plan(
     ----------
     surface
         The surface to compute.
-    refining
-        Whether the answer is watched while it is computed, in more and smaller blocks.
+    watched
+        How the answer is watched while it is computed, in more and smaller blocks; None if it is not. An order that
+        cannot pay is replaced by coarse to fine, and `Plan.order` says why.
     streamed_cells
         Cells of the space in one block, if each block leaves memory once it is computed; None if the whole surface is
         held.
@@ -244,9 +187,9 @@ def make_plan(
         Rewrite rules; pass fewer to measure the effect of each. By default those for memory are applied as well if the
         plan would not fit in one piece otherwise.
     strategy
-        How many perspectives are materialised; "auto" chooses the least mean response (thesis 5.9) among those that
-        fit. Refined and streamed answers come in blocks of all time cells, with the perspectives at the stations
-        materialised (refined ones only under "auto").
+        How many perspectives are materialised. "auto" materialises those at the stations where costs cannot matter
+        (`response.must_compare`); elsewhere it chooses the least mean response for a watched answer (thesis 5.7.2.2)
+        and the least total time for others, among those that fit. Streamed answers come in blocks of all time cells.
     allowed_bytes
         Memory budget [bytes], for which blocks get fewer places first and then fewer time cells; None for no limit. If
         the smallest blocks do not fit either, `check` rejects the plan.
@@ -255,8 +198,12 @@ def make_plan(
     ------
     InvalidQuery
         Unknown strategy.
+    NotFound
+        Unknown order.
     """
     _check_allowed(allowed_bytes)
+    if watched is not None:
+        check_order(watched.order)
     rewritten = rewrite(surface, rules)
     final = rewritten.surface.perspective
     asked = parse_strategy(strategy, final)
@@ -265,80 +212,127 @@ def make_plan(
         # Each block is computed once, so cached weights would not be used again.
         chosen = Strategy(count_at_stations(final), path_length, "auto", weights_bytes=0)
         return _build_plan(surface, rewritten, chosen, streamed_cells, None, streamed=True)
-    if refining and asked is None:
-        asked = count_at_stations(final)
+    order = None
+    if watched is not None:
+        # Costs do not depend on strategy and blocks; only a walk's order depends on them.
+        steps = _build_plan(surface, rewritten, Strategy(0, path_length, "auto"), 1, None).steps
+        order = choose_order(final, watched, _find_costs(final, steps) if watched.order in WALKS else {})
     name = strategy if isinstance(strategy, str) else "as asked"
 
     def plan_within(allowed: int | None, rewritten: RewriteResult) -> Plan:
         final = rewritten.surface.perspective
-        plans = {
-            k: _fit_plan(surface, rewritten, Strategy(k, path_length, name), refining=refining, allowed_bytes=allowed)
-            for k in (list_candidates(final) if asked is None else (asked,))
-        }
-        return plans[asked] if asked is not None else _choose_plan(final, plans, allowed)
+
+        def fit(k: int) -> Plan:
+            plan = _fit_plan(surface, rewritten, Strategy(k, path_length, name), order=order, allowed_bytes=allowed)
+            return replace(plan, order=order)
+
+        if asked is not None:
+            return fit(asked)
+        usual = fit(count_at_stations(final))
+        blocks, boxes = _count_blocks(usual)
+        if not must_compare(final, blocks=blocks, boxes=boxes) and usual.fits(allowed):
+            return usual
+        plans = {k: usual if k == usual.strategy.k else fit(k) for k in list_candidates(final)}
+        return _choose_plan(final, plans, allowed)
 
     plan = plan_within(None, rewritten)
-    if allowed_bytes is None or plan.projected_bytes <= allowed_bytes:
+    if plan.fits(allowed_bytes):
         return plan
     return plan_within(allowed_bytes, rewrite(surface, RULES_FOR_MEMORY) if rules == RULES else rewritten)
 
 
 def _choose_plan(final: Perspective, plans: dict[int, Plan], allowed_bytes: int | None) -> Plan:
-    """Choose the fitting plan with the least mean response, else the smallest."""
-    # Smaller blocks answer sooner only through more calls, so such plans are compared only among themselves.
-    best = {
-        k: plan
-        for k, plan in plans.items()
-        if _find_block_cells(final, plan.strategy, refining=False) == plan.block_cells
-    }
-    for plan_subset in ({k: plan for k, plan in best.items() if plan.block_times is None}, plans):
-        order = sort_candidates(final, {k: estimate_response_s(plan) for k, plan in plan_subset.items()})
-        fitting = [k for k in order if allowed_bytes is None or plans[k].projected_bytes <= allowed_bytes]
-        if fitting:
-            return plans[fitting[0]]
-    # If none fits, the smallest plan shows how much memory is needed.
-    return min(plans.values(), key=lambda plan: plan.projected_bytes)
+    """Choose the fastest of the plans that fit, else the smallest."""
+    fitting = {k: plan for k, plan in plans.items() if plan.fits(allowed_bytes)}
+    if not fitting:
+        # The smallest plan shows how much memory is needed.
+        return min(plans.values(), key=lambda plan: plan.projected_bytes)
+    times = {k: find_projected_times(plan) for k, plan in fitting.items()}
+    is_watched = next(iter(fitting.values())).order is not None
+    return fitting[sort_candidates(final, {k: t.response_s if is_watched else t.total_s for k, t in times.items()})[0]]
 
 
-def estimate_response_s(plan: Plan) -> float:
-    """Estimate the mean response time of a plan [s], from measured costs where available."""
-    final, costs = plan.surface, {}
-    for item, step in zip(final.list_chain(), plan.steps, strict=True):
+def find_projected_times(plan: Plan) -> ProjectedTimes:
+    """Project the mean response and the total time of a plan, from measured costs where available."""
+    final = plan.surface
+    return project_times(
+        final, _find_costs(final, plan.steps), plan.strategy.k, blocks=list(_list_blocks(plan)), boxes=_list_boxes(plan)
+    )
+
+
+def _find_costs(final: Perspective, steps: tuple[PlanStep, ...]) -> dict[str, float]:
+    """Return the cost of all cells of each perspective [s], by token; measured, else tabulated."""
+    costs_s = {}
+    for item, step in zip(final.list_chain(), steps, strict=True):
         measurement = MEASUREMENTS.peek(item.token)
-        seconds = step.projected_s if measurement is None else measurement.seconds / measurement.cells * step.cells
-        # Sparse storage at stations skips holes; on a grid every cell is processed.
-        costs[item.token] = StepCost(
-            seconds, 1.0 if measurement is None or not item.is_at_stations else measurement.density
+        costs_s[item.token] = (
+            step.projected_s if measurement is None else measurement.seconds / measurement.cells * step.cells
         )
-    times = final.topology.time.count
-    boxes = -(-times // (plan.block_times or times))
-    blocks = -(-final.topology.space.count // plan.block_cells)
-    return mean_response_s(final, costs, plan.strategy.k, blocks=blocks, boxes=boxes)
+    return costs_s
+
+
+def _list_blocks(plan: Plan) -> Iterator[np.ndarray[tuple[int], np.dtype[np.intp]]]:
+    """Yield the cells of the space in each block, in the order of the run."""
+    lattice, order, shape = make_lattice(plan.surface), "raster", (1, plan.surface.topology.space.count)
+    if plan.order is not None and plan.order.name != BY_TIME and lattice.along == "space":
+        # Of a walk only how many cells a block has is known beforehand.
+        order = plan.order.name if plan.order.name in ORDERS else "coarse_to_fine"
+        shape = (lattice.rows, lattice.columns)
+    serving = FixedOrder(ORDERS[order](shape))
+    while len(cells := serving.next_cells(plan.block_cells)):
+        yield cells
+
+
+def _list_boxes(plan: Plan) -> list[Times]:
+    times = plan.surface.topology.time.count
+    return np.array_split(np.arange(times), -(-times // (plan.block_times or times)))
+
+
+def _count_blocks(plan: Plan) -> tuple[int, int]:
+    """Count the blocks of places, and the boxes in time of each."""
+    times = plan.surface.topology.time.count
+    return -(-plan.surface.topology.space.count // plan.block_cells), -(-times // (plan.block_times or times))
 
 
 def _fit_plan(
-    surface: Surface, rewritten: RewriteResult, chosen: Strategy, *, refining: bool, allowed_bytes: int | None
+    surface: Surface,
+    rewritten: RewriteResult,
+    chosen: Strategy,
+    *,
+    order: ChosenOrder | None,
+    allowed_bytes: int | None,
 ) -> Plan:
     """Plan with the best block size, or with the largest that fits."""
     final = rewritten.surface.perspective
-    block, times = _find_block_cells(final, chosen, refining=refining), final.topology.time.count
-    plan = _build_plan(surface, rewritten, chosen, block, None)
+    by_time = order is not None and order.name == BY_TIME
+    refining = order is not None and not by_time
+    times = final.topology.time.count
+    # Maps in the order of time are whole maps; the first of them need not wait for the last.
+    block = final.topology.space.count if by_time else _find_block_cells(final, chosen, refining=refining)
+    times = -(-times // REFINING_BLOCKS) if by_time else times
+
+    def build() -> Plan:
+        smaller = times if times < final.topology.time.count else None
+        return _build_plan(surface, rewritten, chosen, block, smaller)
+
+    plan = build()
     if allowed_bytes is not None and plan.projected_bytes > allowed_bytes:
         chosen = replace(chosen, weights_bytes=0)
-        plan = _build_plan(surface, rewritten, chosen, block, None)
+        plan = build()
     while allowed_bytes is not None and plan.projected_bytes > allowed_bytes and (block > 1 or times > 1):
         # Few places per call cost more than few time cells: below FEW_PLACES, cut time first.
-        if not final.is_at_stations and block > 1 and (block > FEW_PLACES or times == 1 or refining):
+        if not (final.is_at_stations or by_time) and block > 1 and (block > FEW_PLACES or times == 1 or refining):
             block = -(-block // 2)
         elif times > 1 and not refining:
             times = -(-times // 2)
         else:
             break
-        smaller = times if times < final.topology.time.count else None
-        plan = _build_plan(surface, rewritten, chosen, block, smaller)
-    # Boxes of more slices solve only what changes between them.
+        plan = build()
+    # Maps in the order of time come in boxes even where memory is not short. Boxes of more slices solve only what
+    # changes between them.
+    is_short = chosen.weights_bytes is not None
     is_in_few = plan.block_times is not None and plan.block_times <= FEW_SLICES
-    return _spend_on_weights(plan, allowed_bytes) if is_in_few and allowed_bytes is not None else plan
+    return _spend_on_weights(plan, allowed_bytes) if allowed_bytes is not None and is_short and is_in_few else plan
 
 
 def _spend_on_weights(plan: Plan, allowed_bytes: int) -> Plan:
@@ -589,6 +583,9 @@ def _make_step(node: Perspective, final: Perspective, block: int, *, carried: bo
             held += _count_values(node.source, block * _count_places(node.source, node), rows.source_count) * 8 * 3
         if operator.row.prepare is not None or not (operator.row.parts or operator.row.rank):
             held += _listed_bytes(node, operator.row, block, rows)
+            if isinstance(topology.time, Regular) and "time" in operator.dimensions:
+                # A value is listed once for each window that holds it.
+                work *= max(topology.time.length / topology.time.step, 1.0)
     elif isinstance(operator, Interpolate):
         stations = node.source.topology.space.count
         near = _count_neighbours(node)
@@ -713,70 +710,3 @@ def _advise_on_operator(final: Perspective, node: Perspective) -> str:
     if isinstance(operator, Aggregate) and not operator.row.decomposable:
         return "it holds all values of a cell at once; ask for a shorter time, shorter time cells or a smaller grid"
     return "ask for fewer cells (a coarser step, a smaller grid, a shorter time)"
-
-
-# Mean response times of hybrid-k, estimated before a run (thesis 5.7.2.2, equations 5.8 and 5.9).
-#
-# Every cell waits for the whole of a materialised perspective: its cost, times its density where holes are skipped.
-# Pulled perspectives are computed with the boxes: a cell waits for half of them, with boxes of one cell for
-# (n + 1) / 2n. Two things that the thesis omits are counted: boxes of many cells (a box is waited for as a whole), and
-# perspectives below an interpolation, whose first places need every station: these are complete after the first pass
-# over time.
-
-
-@dataclass(frozen=True)
-class StepCost:
-    """Cost of one perspective."""
-
-    seconds: float
-    """Cost of all its cells [s]."""
-    density: float = 1.0
-    """Share of its cells that have a value."""
-
-
-def mean_response_s(surface: Perspective, costs: Mapping[str, StepCost], k: int, *, blocks: int, boxes: int) -> float:
-    """Estimate the mean time until a cell of the surface is computed [s].
-
-    Parameters
-    ----------
-    surface
-        The perspective to compute.
-    costs
-        Costs by token.
-    k
-        Number of perspectives of the path that are materialised.
-    blocks, boxes
-        Number of blocks of places, and of boxes in time of each block.
-    """
-    whole = sum(costs[item.token].density * costs[item.token].seconds for item in list_materialised(surface, k))
-    drawn = pulled(surface, k)
-    few = {item.source.token: item for item in drawn if commutes(item)}
-    total = blocks * boxes
-    spread = 0.0
-    for item in drawn:
-        seconds = costs[item.token].seconds
-        if item.token in few:
-            # An interpolation below a commuted aggregate runs once per aggregated cell, not once per slice.
-            seconds *= few[item.token].topology.time.count / item.topology.time.count
-        if item.is_at_stations:
-            share = ((boxes + 1) / 2 + (blocks - 1) * boxes) / total
-        else:
-            share = (total + 1) / (2 * total)
-        spread += seconds * share
-    return whole + spread
-
-
-def sort_candidates(surface: Perspective, response_s: Mapping[int, float]) -> list[int]:
-    """Sort candidates by response time, then by closeness to materialising exactly the stations."""
-    usual = count_at_stations(surface)
-    # What is at stations is small and every block of places needs it; a map held as a whole only takes memory.
-    return sorted(response_s, key=lambda k: (float(f"{response_s[k]:.9g}"), abs(k - usual), k))
-
-
-def list_candidates(surface: Perspective) -> list[int]:
-    """List every k worth comparing: those that do not materialise slices below a commuted aggregate."""
-    # An aggregate at the stations never makes those slices. Making them all is ten times the work, which an earlier
-    # first block does not outweigh.
-    never_made = {item.source.token for item in surface.list_chain() if commutes(item)}
-    every = range(len(path(surface)) + 1)
-    return [k for k in every if not never_made & {item.token for item in list_materialised(surface, k)}]

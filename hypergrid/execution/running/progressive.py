@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +12,18 @@ from numpy.typing import NDArray
 from hypergrid.core.pacing import give_way, time_waited_s
 from hypergrid.core.readings import Readings
 from hypergrid.execution.operators.cells import Cells
-from hypergrid.execution.orders.orders import CellOrder, Lattice, make_lattice, make_order
-from hypergrid.execution.orders.walk import WalkSettings
-from hypergrid.execution.planning.costs import Meter
+from hypergrid.execution.orders.orders import BY_TIME, WALKS, CellOrder, Lattice, Watching, make_lattice, make_order
+from hypergrid.execution.orders.walk import MANY_CELLS
+from hypergrid.execution.planning.costs import MEASUREMENTS, Measurement, Meter
 from hypergrid.execution.planning.dependencies import Times
 from hypergrid.execution.planning.plan import REFINING_BLOCKS, Plan
+from hypergrid.execution.planning.watching import count_steps, step_key
 from hypergrid.execution.running.evaluate import Evaluator
-from hypergrid.execution.running.run import Frame, Outcome, Places, RunProgress
+from hypergrid.execution.running.run import Frame, Outcome, Places, RunProgress, make_evaluator, materialise, run
 from hypergrid.perspective import Aggregate, Base, Perspective
 from hypergrid.topology import Regular
+
+Result = TypeVar("Result")
 
 FRAMES_JUDGED: Final = 8
 """Maximum number of time cells, evenly spaced, over which the error of a map's estimates is averaged."""
@@ -44,7 +48,7 @@ class ProgressivePicture:
     @property
     def slices(self) -> int:
         """Number of surface cells per cell of the lattice."""
-        return 1 if self.lattice.along == "time" else self.progress.frames
+        return self.progress.total * self.progress.frames // self.lattice.cells
 
     def frame(self, number: int = 0) -> Frame:
         """Return a time cell of a map, or a series by day, with estimates.
@@ -52,6 +56,10 @@ class ProgressivePicture:
         Cells that are not computed yet are estimated from others.
         """
         values = self.progress.outcome.value
+        if self.lattice.along == "maps":
+            places = make_lattice(self.progress.plan.surface)
+            shown = np.asarray(places.arrange_values(values[number], np.nan), dtype=np.float64)
+            return Frame.of(shown, np.full(shown.shape, self.done[number]))
         row = values[:, 0] if self.lattice.along == "time" else values[number]
         shown = np.asarray(self.lattice.arrange_values(row, np.nan), dtype=np.float64)
         # Fill with True: nothing is estimated beyond the end.
@@ -59,40 +67,46 @@ class ProgressivePicture:
 
     def error(self) -> float:
         """Return the root mean square error of the estimates from `complete`; NaN if unknown."""
+        if self.lattice.along == "maps":
+            # Maps that are not computed yet are not estimated.
+            return 0.0 if self.done.all() else np.nan
         chosen = np.unique(np.linspace(0, self.slices - 1, min(self.slices, FRAMES_JUDGED)).astype(int))
         squares = np.square([self.frame(number).error for number in chosen])
         known = np.isfinite(squares)
         return float(np.sqrt(squares[known].mean())) if known.any() else np.nan
 
 
-def refine(
-    plan: Plan, *, order: str, walking: WalkSettings | None = None, clock: Callable[[], float] = time.monotonic
-) -> Iterator[ProgressivePicture]:
-    """Compute a plan in a progressive order.
+def refine(plan: Plan, *, clock: Callable[[], float] = time.monotonic) -> Iterator[ProgressivePicture]:
+    """Compute a plan in the order in which it is watched.
 
     Parameters
     ----------
     plan
-        The plan to compute.
-    order
-        "raster", "coarse_to_fine" or "walk".
-    walking
-        Settings of a walk.
+        The plan to compute, made to be watched.
     clock
         Monotonic time [s].
 
     Returns
     -------
     An iterator over the state after each block; all share their arrays. Closing it stops the run within one block. No
-    cell is computed twice.
-
-    Raises
-    ------
-    NotFound
-        Unknown order; raised before anything is computed.
+    cell of the surface is computed twice.
     """
+    watched = Watching() if plan.order is None else plan.order.watched
     lattice = make_lattice(plan.surface)
-    return _serve_blocks(plan, lattice, make_order(order, lattice, walking or WalkSettings()), clock)
+    if watched.order == BY_TIME and lattice.along == "space":
+        return _serve_maps(plan, clock)
+    return _serve_blocks(plan, lattice, make_order(watched.order, lattice, watched.walking), clock)
+
+
+def _serve_maps(plan: Plan, clock: Callable[[], float]) -> Iterator[ProgressivePicture]:
+    """Compute all places of some time cells after the other."""
+    times, places = plan.surface.topology.time.count, plan.surface.topology.space.count
+    lattice, done = Lattice("maps", times, 1), np.zeros(times, dtype=bool)
+    for state in run(plan, clock=clock):
+        give_way()
+        count = state.cells // places
+        done[:count] = True
+        yield ProgressivePicture(state, lattice, done, count)
 
 
 def _serve_blocks(
@@ -103,24 +117,30 @@ def _serve_blocks(
     outcome = Outcome(value, computed=np.zeros(topology.space.count, dtype=bool))
     # Time spent waiting for other work is not a cost of this plan.
     meter = Meter(lambda: clock() - time_waited_s())
-    evaluator = TimeCellEvaluator() if lattice.along == "time" else Evaluator(meter=meter)
+    evaluator = TimeCellEvaluator() if lattice.along == "time" else make_evaluator(plan, None, meter)
     outcome.left_out, outcome.notes = evaluator.left_out, evaluator.diagnostics.notes
     block_cells = plan.block_cells if lattice.along == "space" else -(-lattice.cells // REFINING_BLOCKS)
     done, count, waited_s = np.zeros(lattice.cells, dtype=bool), 0, 0.0
     slices = 1 if lattice.along == "time" else topology.time.count
-    while len(cells := order.next_cells(block_cells)):
+    if lattice.along == "space":
+        materialise(evaluator, plan.surface, plan.strategy.k, block_cells=plan.block_cells)
+    steps, is_walk = _StepMeter(plan, clock), plan.order is not None and plan.order.name in WALKS
+    while len(cells := steps.measure(partial(order.next_cells, block_cells))):
         give_way()
-        if isinstance(evaluator, TimeCellEvaluator):
-            # `evaluate_times` needs increasing cells.
+        if lattice.along == "time" or is_walk:
+            # `evaluate_times` needs increasing cells; kriged places that lie together share neighbours.
             cells = np.sort(cells)
+        if isinstance(evaluator, TimeCellEvaluator):
             block = evaluator.evaluate_times(plan.surface, cells)
             _put_times(outcome, cells, block)
             values = block.value.T
         else:
             values = _put_places(outcome, cells, evaluator, plan.surface)
-        order.add_values(cells, values)
+        steps.measure(partial(order.add_values, cells, values))
         done[cells] = True
         count += len(cells)
+        # Saved before the run may be closed.
+        steps.save(count)
         outcome.computed[:] = count == lattice.cells if lattice.along == "time" else done
         places = int(np.count_nonzero(outcome.computed))
         seconds = clock() - started_s
@@ -129,6 +149,32 @@ def _serve_blocks(
             RunProgress(plan, outcome, places, seconds, count * slices, waited_s / count), lattice, done, count
         )  # fmt: skip
     meter.save_sums()
+
+
+class _StepMeter:
+    """Measures what the steps of a walk cost, without its cells."""
+
+    def __init__(self, plan: Plan, clock: Callable[[], float]) -> None:
+        watched = None if plan.order is None or plan.order.name not in WALKS else plan.order.watched
+        self._watched = watched
+        self._budget = 0 if watched is None else round(watched.walking.fraction * make_lattice(plan.surface).cells)
+        self._clock, self._passed_s = clock, 0.0
+
+    def measure(self, work: Callable[[], Result]) -> Result:
+        started_s = self._clock()
+        result = work()
+        self._passed_s += self._clock() - started_s
+        return result
+
+    def save(self, count: int) -> None:
+        """Keep the cost of a walk whose share is computed, once."""
+        if self._watched is None or count < self._budget:
+            return
+        # A step of all walkers takes a time of its own, which hides what few cells cost.
+        looks = self._budget * count_steps(self._watched, self._budget) if self._budget >= MANY_CELLS else 0
+        if looks:
+            MEASUREMENTS.put(step_key(self._watched.order), Measurement(looks, self._passed_s, 1.0), 1)
+        self._watched = None
 
 
 def _put_places(

@@ -17,7 +17,8 @@ from hypergrid.execution.orders.orders import ORDERS, FixedOrder, Order, raster
 from hypergrid.execution.orders.walk import complete
 from hypergrid.execution.planning.costs import Meter
 from hypergrid.execution.planning.dependencies import Buffers, Times, first_and_last_boxes
-from hypergrid.execution.planning.plan import Plan, Strategy, count_at_stations, free_bytes, list_materialised, pulled
+from hypergrid.execution.planning.plan import Plan, free_bytes
+from hypergrid.execution.planning.strategy import Strategy, count_at_stations, list_materialised, pulled
 from hypergrid.execution.running.evaluate import Evaluator
 from hypergrid.execution.running.mean_errors import find_correlation
 from hypergrid.execution.running.result_cache import allocate
@@ -48,6 +49,8 @@ class Outcome:
     variance_low: NDArray[np.float64] | None = None
     computed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     """Mask of the computed places, shape (places,)."""
+    computed_times: NDArray[np.bool_] | None = None
+    """Mask of the time cells that are computed at all places, shape (time,); None if places are computed whole."""
     extrapolated: NDArray[np.bool_] | None = None
     """Mask of the places wholly or partly outside the stations' elevations, if these are used; shape (places,)."""
     left_out: dict[str, int] = field(default_factory=dict)
@@ -215,7 +218,10 @@ class RunProgress:
         if held is None:
             raise InvalidQuery('this query was not asked for its variance; add "variance": true, or ask for its values')
         grid_shape = (-1, space.y.count, space.x.count)
-        values, computed = held[number].reshape(grid_shape), self.outcome.computed.reshape(grid_shape)
+        done, times = self.outcome.computed, self.outcome.computed_times
+        if times is not None:
+            done = np.full_like(done, times[number])
+        values, computed = held[number].reshape(grid_shape), done.reshape(grid_shape)
         if not 0 <= level < len(values):
             raise NotFound(f"level {level} does not exist; there are {len(values)}, counted from 0")
         return Frame.of(values[level].copy(), computed[level].copy())
@@ -265,7 +271,7 @@ def _make_outcome(plan: Plan, *, watched: bool) -> Outcome:
     return Outcome(value, computed=np.zeros(topology.space.count, dtype=bool))
 
 
-def _make_evaluator(plan: Plan, buffers: Buffers | None, meter: Meter) -> Evaluator:
+def make_evaluator(plan: Plan, buffers: Buffers | None, meter: Meter) -> Evaluator:
     from_boxes = frozenset(item.token for item in pulled(plan.surface, plan.strategy.k))
     readers = [
         item
@@ -292,9 +298,11 @@ def _run_blocks(
     boxes: list[Times] = np.array_split(np.arange(times_count), -(-times_count // (plan.block_times or times_count)))
     buffers = make_buffers(surface, plan.strategy, boxes, blocks=-(-total // plan.block_cells))
     meter = Meter(clock)
-    evaluator = _make_evaluator(plan, buffers, meter)
+    evaluator = make_evaluator(plan, buffers, meter)
     outcome.left_out, outcome.notes, outcome.work = evaluator.left_out, evaluator.diagnostics.notes, evaluator.work
     space_token = surface.topology.space.token()
+    if len(boxes) > 1 and plan.block_cells >= total:
+        outcome.computed_times = np.zeros(times_count, dtype=bool)
     materialise(evaluator, surface, plan.strategy.k, block_cells=plan.block_cells)
     done, waited_s = 0, 0.0
     for start in range(0, total, plan.block_cells):
@@ -309,6 +317,8 @@ def _run_blocks(
             else:
                 outcome.put_times(range_, times, evaluator.surface(surface, places, times))
                 outcome.computed[range_] = last
+            if outcome.computed_times is not None:
+                outcome.computed_times[times] = True
             if buffers is not None:
                 buffers.evict_box(number, last_places=stop == total)
                 outcome.buffered = buffers.peak
@@ -393,11 +403,13 @@ def materialise(evaluator: Evaluator, surface: Perspective, k: int, *, block_cel
     """
     steps = [item for item in list_materialised(surface, k) if item.token != surface.token]
     later = [item for item in surface.list_chain() if item.token not in {step.token for step in steps}]
+    blocks = -(-surface.topology.space.count // block_cells)
     for number, node in enumerate(steps):
         if node.is_at_stations:
             evaluator.materialise_stations(node)
         else:
-            for _ in hold_blocks(evaluator, node, block_cells):
+            # As many blocks as the surface has: a few zones may have thousands of cells below them.
+            for _ in hold_blocks(evaluator, node, -(-node.topology.space.count // blocks)):
                 pass
         wanted = {source.token for item in (*steps[number + 1 :], *later) for source in item.sources}
         for item in steps[: number + 1]:

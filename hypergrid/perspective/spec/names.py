@@ -17,5 +17,5 @@ MethodName = Literal[
     "inverse_distance", "nearest", "linear", "radial_basis", "spline",
 ]  # fmt: skip
 """Methods over space and over time."""
-RefinementOrder = Literal["coarse_to_fine", "raster", "walk"]
+RefinementOrder = Literal["coarse_to_fine", "raster", "walk", "algorithm_9", "by_time"]
 """Orders in which a refined answer computes its cells."""

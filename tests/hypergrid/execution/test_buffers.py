@@ -10,7 +10,7 @@ import hypergrid as hg
 from hypergrid.execution import make_plan, run
 from hypergrid.execution.operators.cells import Cells, SparseCells, store_sparse
 from hypergrid.execution.planning.dependencies import Buffer, find_all_needed, first_and_last_boxes
-from hypergrid.execution.planning.plan import Strategy, path
+from hypergrid.execution.planning.strategy import Strategy, path
 from hypergrid.execution.running.run import Outcome
 from hypergrid.interpolation.local.field import Weights
 from hypergrid.perspective import Perspective

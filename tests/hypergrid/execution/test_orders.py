@@ -15,7 +15,7 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.readings import Readings
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.execution import ORDERS
-from hypergrid.execution.orders.orders import Lattice, make_lattice, make_order
+from hypergrid.execution.orders.orders import WALKS, Lattice, make_lattice, make_order
 from hypergrid.execution.orders.walk import NEIGHBOURS, STRETCHES, WalkSettings, _estimate_by_offsets, complete
 from hypergrid.execution.running.evaluate import Evaluator
 from hypergrid.execution.running.progressive import TimeCellEvaluator
@@ -25,7 +25,7 @@ from tests.support.networks import random_archive
 
 Floats = NDArray[np.float64]
 
-NAMES = [*ORDERS, "walk"]
+NAMES = [*ORDERS, *WALKS]
 MODEL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)
 
 
@@ -87,7 +87,7 @@ def test_no_cell_is_computed_twice_and_all_are_as_computed_whole(
     monkeypatch.setattr(Evaluator, "surface", counted_places)
     monkeypatch.setattr(TimeCellEvaluator, "evaluate_times", counted_times)
     fractions = []
-    for refinement in query.refine(order=order, seed=4):
+    for refinement in query.refine(order=order, seed=4, min_gain=0):
         fractions.append(refinement.fraction)
         assert np.count_nonzero(calls) == round(refinement.fraction * lattice.cells)
     assert (calls == 1).all()
@@ -132,7 +132,7 @@ def test_orders_serve_every_cell_of_a_lattice_once(name: str, rows: int, columns
 
 def test_days_are_rows() -> None:
     query = hourly().clip(time=("1970-01-01T05:00", "1970-01-08T16:00"))
-    *_, last = query.refine(order="walk")
+    *_, last = query.refine(order="walk", min_gain=0)
     shown = last.estimate
     assert shown.shape == (8, 24)
     assert np.array_equal(shown.ravel()[:179], last.dataset()["value"].to_numpy()[:, 0], equal_nan=True)
@@ -145,7 +145,7 @@ def test_estimates_are_exact_where_computed_and_finite_elsewhere(what: str, orde
     query = SURFACES[what]()
     whole = query.compute()["value"].to_numpy()
     first = whole[0] if what == "maps" else whole.reshape(-1, 24)
-    for refinement in query.refine(order=order):
+    for refinement in query.refine(order=order, min_gain=0):
         computed = refinement.picture.done.reshape(first.shape)
         assert np.isfinite(refinement.estimate).all()
         np.testing.assert_allclose(refinement.estimate[computed], first[computed], rtol=1e-9)
@@ -164,7 +164,7 @@ def test_a_run_that_is_closed_computes_no_further_block(what: str, order: str, m
 
     monkeypatch.setattr(Evaluator, "block", counted)
     monkeypatch.setattr(Evaluator, "surface", counted)
-    refinements = SURFACES[what]().refine(order=order)
+    refinements = SURFACES[what]().refine(order=order, min_gain=0)
     assert blocks == []
     refinement = next(refinements)
     before = len(blocks)
@@ -208,7 +208,7 @@ def test_time_cells_of_readings_are_those_computed_whole_and_read_once(
         return read(self, window, unread)
 
     monkeypatch.setattr(ArchiveSource, "read", counted)
-    refinements = list(query.refine(order=order, walkers=2))
+    refinements = list(query.refine(order=order, walkers=2, min_gain=0))
     assert len(refinements) > 10
     assert len(reads) == 1
     assert refinements[-1].picture.lattice.along == "time"
@@ -217,12 +217,12 @@ def test_time_cells_of_readings_are_those_computed_whole_and_read_once(
 
 def test_the_walks_share_walkers_and_seed_are_the_users() -> None:
     def pictures(**walk: float) -> list[float]:
-        return [one.fraction for one in hourly(28).refine(order="walk", **walk)]  # type: ignore[arg-type]
+        return [one.fraction for one in hourly(28).refine(order="walk", min_gain=0, **walk)]  # type: ignore[arg-type]
 
     assert pictures(walkers=7)[0] == pytest.approx(7 / 672)
     assert any(fraction == pytest.approx(0.3, abs=1e-3) for fraction in pictures(fraction=0.3))
     first, second, other = (
-        next(iter(hourly(28).refine(order="walk", seed=seed))).picture.done.tolist() for seed in (1, 1, 2)
+        next(iter(hourly(28).refine(order="walk", seed=seed, min_gain=0))).picture.done.tolist() for seed in (1, 1, 2)
     )
     assert first == second != other
 
@@ -316,7 +316,7 @@ def test_rows_that_are_alike_tell_one_another(axis: int) -> None:
 
 
 # Row by row nothing is left out that lies as far from the others as the rows to come: no measure of them.
-@pytest.mark.parametrize("order", ["coarse_to_fine", "walk"])
+@pytest.mark.parametrize("order", ["coarse_to_fine", *WALKS])
 @pytest.mark.parametrize("widths", [(3.0, 1.5), (5.0, 5.0), (1.0, 1.0)])
 @pytest.mark.parametrize("count", [60, 180, 300])
 def test_errors_of_estimates_are_what_they_say(order: str, widths: tuple[float, float], count: int) -> None:

@@ -14,7 +14,7 @@ from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.readings import Position, Series, Station
 from hypergrid.core.times import SECOND_NS, parse_instant
 from hypergrid.execution import make_plan, run
-from hypergrid.execution.planning.plan import path
+from hypergrid.execution.planning.strategy import path
 from hypergrid.query import OpenArchive, Query
 from tests.support.feeds import Feed, Row, Sensor
 from tests.support.networks import table, write_archive

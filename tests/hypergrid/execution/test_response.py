@@ -5,18 +5,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+import hypergrid as hg
 from hypergrid.core.errors import InvalidQuery, TooLarge
 from hypergrid.core.lru_cache import LruCache
-from hypergrid.execution import make_plan, run
+from hypergrid.execution import Watching, make_plan, refine, run
 from hypergrid.execution.planning.costs import MEASUREMENTS, Measurement, Meter
-from hypergrid.execution.planning.plan import (
-    StepCost,
-    count_at_stations,
+from hypergrid.execution.planning.response import (
     list_candidates,
-    mean_response_s,
-    path,
+    must_compare,
+    project_times,
     sort_candidates,
 )
+from hypergrid.execution.planning.strategy import count_at_stations, path
 from hypergrid.query import Query
 from tests.support.chains import GRID, MODEL, SLIDING, network
 
@@ -26,25 +26,155 @@ def maps(slices: int = 60) -> Query:
     return aligned.interpolate("ordinary_kriging", grid=GRID, variogram=MODEL).aggregate("max", time=SLIDING)
 
 
-def test_the_mean_response_is_that_of_the_thesis() -> None:
-    surface = make_plan(maps().surface()).surface
-    costs = {item.token: StepCost(2.0**number, 0.5) for number, item in enumerate(surface.list_chain())}
-    seconds = [costs[item.token].seconds for item in path(surface)]
-    cells = surface.topology.space.count
-    for k in range(len(seconds) + 1):
-        on_grid = sum(seconds[max(k, count_at_stations(surface)) :])
-        # Boxes of one place (5.9); what is at the stations is needed by the first.
-        expected = (
-            0.5 * sum(seconds[:k]) + sum(seconds[k : count_at_stations(surface)]) + on_grid * (cells + 1) / (2 * cells)
-        )
-        assert mean_response_s(surface, costs, k, blocks=cells, boxes=1) == pytest.approx(expected)
+def project(query: Query, k: int, *, blocks: int, boxes: int, seconds: tuple[float, ...]) -> tuple[float, float]:
+    """Return mean response and total [s], of costs along the path alone."""
+    surface = make_plan(query.surface()).surface
+    costs = {item.token: 0.0 for item in surface.list_chain()}
+    costs |= {item.token: cost for item, cost in zip(path(surface), seconds, strict=True)}
+    places = np.array_split(np.arange(surface.topology.space.count), blocks)
+    times = np.array_split(np.arange(surface.topology.time.count), boxes)
+    found = project_times(surface, costs, k, blocks=places, boxes=times, call_s=0.0)
+    return found.response_s, found.total_s
+
+
+def test_one_box_in_time_is_equation_5_9_with_the_stations_first() -> None:
+    seconds, cells = (1.0, 2.0, 4.0, 8.0), 64
+    for k in range(4):
+        at_stations, on_grid = sum(seconds[:2]), sum(seconds[max(k, 2) :])
+        held = sum(seconds[2 : max(k, 2)])
+        response, total = project(maps(), k, blocks=cells, boxes=1, seconds=seconds)
+        assert response == pytest.approx(at_stations + held + on_grid * (cells + 1) / (2 * cells))
+        assert total == pytest.approx(sum(seconds))
+
+
+def test_boxes_in_time_share_what_is_at_the_stations() -> None:
+    """Hours of one map each: every box needs its own cells of the stations, and nothing of the others."""
+    aligned = network(60).aggregate("mean", time="20min", min_coverage=0).convert("scale", factor=2.0)
+    query = aligned.interpolate("ordinary_kriging", grid=GRID, variogram=MODEL)
+    boxes = query.plan().surface.topology.time.count
+    half = (boxes + 1) / (2 * boxes)
+    for k, expected in enumerate([(3 + 4) * half, 1 + 6 * half, 3 + 4 * half]):
+        response, total = project(query, k, blocks=1, boxes=boxes, seconds=(1.0, 2.0, 4.0))
+        assert response == pytest.approx(expected)
+        assert total == pytest.approx(7)
+    fitted = aligned.interpolate("ordinary_kriging", grid=GRID, variogram="fit")
+    # A variogram that is fitted to all slices needs all stations before the first map.
+    for k in range(3):
+        response, _ = project(fitted, k, blocks=1, boxes=boxes, seconds=(1.0, 2.0, 4.0))
+        assert response == pytest.approx(3 + 4 * half)
+
+
+def nested(count: int) -> Query:
+    """Return means over zones that all hold the middle of the map."""
+    squares = {
+        f"zone {number}": {
+            "type": "Polygon",
+            "coordinates": [[[low, low], [high, low], [high, high], [low, high], [low, low]]],
+        }
+        for number, (low, high) in enumerate((250.0 * n, 2000.0 - 250.0 * n) for n in range(count))
+    }
+    mapped = network(6).interpolate("ordinary_kriging", grid=GRID, variogram=MODEL)
+    return mapped.aggregate("mean", zones=squares, min_coverage=0)
+
+
+def test_cells_that_zones_share_are_computed_by_each_block_unless_held() -> None:
+    query, seconds = nested(3), (8.0, 1.0)
+    # 64, 36 and 16 of the map's cells; each block is one zone.
+    pulled = np.cumsum([8.0 * share / 64 + 1 / 3 for share in (64, 36, 16)])
+    assert project(query, 0, blocks=3, boxes=1, seconds=seconds) == pytest.approx((pulled.mean(), pulled[-1]))
+    assert project(query, 1, blocks=3, boxes=1, seconds=seconds) == pytest.approx((8 + 2 / 3, 9))
+
+
+def test_costs_decide_only_where_they_can() -> None:
+    flat, zoned = make_plan(maps().surface()).surface, make_plan(nested(3).surface()).surface
+    assert not must_compare(flat, blocks=24, boxes=1)
+    assert must_compare(flat, blocks=1, boxes=2)
+    assert must_compare(zoned, blocks=3, boxes=1)
+    assert not must_compare(zoned, blocks=1, boxes=1)
+
+
+@pytest.mark.parametrize("name", ["maps", "zones"])
+@pytest.mark.parametrize("costs", [(1e6, 1e-6), (1e-6, 1e6)])
+def test_no_cost_changes_k_where_time_comes_in_one_box_and_cells_do_not_overlap(
+    name: str, costs: tuple[float, float]
+) -> None:
+    """The proof of `response.py`: with any costs no k is faster than that of the stations."""
+    query = maps() if name == "maps" else nested(3)
+    surface = make_plan(query.surface()).surface
+    usual, steps = count_at_stations(surface), len(path(surface))
+    seconds = tuple(np.resize(costs, steps).tolist())
+    blocks = 1 if name == "zones" else 24
+    assert not must_compare(surface, blocks=blocks, boxes=1)
+    responses = [project(query, k, blocks=blocks, boxes=1, seconds=seconds)[0] for k in range(steps)]
+    assert responses[usual] <= min(responses) * (1 + 1e-12)
 
 
 def test_auto_computes_stations_once_and_pulls_maps() -> None:
-    plan = make_plan(maps().surface())
-    assert plan.strategy.k == count_at_stations(plan.surface) == 2
+    for watched in (None, Watching(), Watching("raster")):
+        plan = make_plan(maps().surface(), watched=watched)
+        assert plan.strategy.k == count_at_stations(plan.surface) == 2
     assert sort_candidates(plan.surface, {0: 2.0, 1: 2.0, 2: 2.0, 3: 2.0, 4: 2.0})[0] == 2
     assert sort_candidates(plan.surface, {0: 2.0, 1: 1.0, 2: 2.0, 3: 2.0, 4: 2.0})[0] == 1
+    assert sort_candidates(plan.surface, {0: 2.0, 1: 1.99, 2: 2.0})[0] == 2
+
+
+def test_measured_costs_move_k_where_it_matters() -> None:
+    """Maps by time: with dear stations none of their steps is waited for as a whole."""
+    query = network(600).aggregate("mean", time="20min", min_coverage=0).interpolate(
+        "ordinary_kriging", grid=GRID, variogram=MODEL, neighbours=4
+    )  # fmt: skip
+    surface = make_plan(query.surface(), rules=()).surface
+    stations, mapped = path(surface)
+    try:
+        for dear, k in ((stations, 0), (mapped, 1)):
+            for item in (stations, mapped):
+                seconds = 10.0 if item is dear else 1e-9
+                MEASUREMENTS.put(item.token, Measurement(item.topology.count, seconds, 1.0), 1)
+            plan = make_plan(query.surface(), watched=Watching("by_time"), rules=())
+            assert plan.strategy.k == k
+            assert plan.block_times is not None
+    finally:
+        MEASUREMENTS.clear()
+
+
+@pytest.mark.parametrize("query", [maps(), nested(4), network(30), network(30).aggregate("mean", time="1h")])
+def test_maps_by_time_are_whole_maps_in_order_and_the_surface_the_same(query: Query) -> None:
+    expected = query.compute()["value"].to_numpy()
+    for k in (None, *range(len(path(query.plan().surface)) + 1)):
+        strategy = "auto" if k is None else k
+        plan = make_plan(query.surface(), watched=Watching("by_time"), strategy=strategy)
+        before = 0
+        for picture in refine(plan):
+            value = picture.progress.outcome.value.reshape(expected.shape)
+            np.testing.assert_allclose(value[: picture.count], expected[: picture.count], rtol=1e-11)
+            assert np.isnan(value[picture.count :]).all()
+            assert picture.count > before
+            before = picture.count
+        assert before == expected.shape[0] == picture.lattice.cells
+        assert picture.progress.complete
+        assert picture.error() == 0
+
+
+def test_a_refinement_by_time_shows_the_maps_that_are_there() -> None:
+    query = maps(240)
+    first, *others = query.refine(order="by_time")
+    *_, last = [first, *others] if others else [first]
+    assert first.order == "by_time"
+    assert first.order_note == ""
+    assert last.complete
+    states = iter(query.refine(order="by_time"))
+    early = next(states)
+    assert 0 < early.fraction < 1
+    assert early.frame(0).computed.all()
+    assert np.isfinite(early.estimate).all()
+    assert not early.frame(early.frames - 1).computed.any()
+    assert np.isnan(early.error)
+    whole = query.compute()
+    *_, complete = states
+    np.testing.assert_allclose(complete.dataset()["value"], whole["value"], rtol=1e-11)
+    single = next(iter(hg.Query.refine(maps(12).aggregate("mean", time="all"), order="by_time")))
+    assert single.order == "coarse_to_fine"
+    assert single.order_note == "coarse to fine: there is only one time cell"
 
 
 def test_auto_never_makes_slices_that_only_their_means_are_asked_of() -> None:
@@ -53,7 +183,8 @@ def test_auto_never_makes_slices_that_only_their_means_are_asked_of() -> None:
     )  # fmt: skip
     surface = make_plan(maps_of_means.surface()).surface
     assert list_candidates(surface) == [0]
-    assert list_candidates(make_plan(maps().surface()).surface) == [0, 1, 2, 3, 4]
+    # All four materialised are the run of three: a surface is never cached.
+    assert list_candidates(make_plan(maps().surface()).surface) == [0, 1, 2, 3]
     outcome = list(run(make_plan(maps_of_means.surface())))[-1].outcome
     assert surface.source.token not in outcome.work
 
@@ -88,7 +219,7 @@ def test_the_time_of_sources_is_theirs_and_the_table_is_bounded() -> None:
 
 
 def test_the_response_time_of_a_run_is_the_mean_over_its_cells() -> None:
-    plan = make_plan(maps().surface(), refining=True)
+    plan = make_plan(maps().surface(), watched=Watching())
     ticks = iter(range(100_000))
     states = list(run(plan, clock=lambda: float(next(ticks))))
     cells = np.diff([0, *(state.cells for state in states)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hypergrid.execution import Plan, make_plan, run
-from hypergrid.execution.planning.plan import Strategy, path
+from hypergrid.execution.planning.strategy import Strategy, path
 from hypergrid.execution.running.run import Outcome
 from tests.support.chains import CHAINS
 

@@ -113,7 +113,7 @@ def test_a_cell_over_time(
     assert client.get(f"{address}/cell", params={"row": -1, "column": 0}).status_code == 422
 
 
-@pytest.mark.parametrize("order", ["coarse_to_fine", "raster", "walk"])
+@pytest.mark.parametrize("order", ["coarse_to_fine", "raster", "walk", "algorithm_9", "by_time"])
 def test_every_order_gives_the_same_values(
     client: httpx.Client,
     gate: Any,  # noqa: ANN401
