@@ -1,7 +1,7 @@
 """Loads of the benchmark of scheduling: a point is one setting of all that the figures of chapter 4 vary."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
@@ -93,7 +93,11 @@ def inputs(seed: int, point: Point, sizes: Sizes) -> list[Input]:
         else:
             times = b_model(rng, count, duration_s=sizes.duration_s, bias=point.bias)
         made.append(Input(shape, times + point.delay_s, validity_s, point.delay_s))
-    return made
+    validities_s = [source.validity_s for source in made]
+    return [
+        replace(source, shape=replace(source.shape, slacks_s=graph.slacks_s(stream, validities_s)))
+        for stream, source in enumerate(made)
+    ]
 
 
 @cache
