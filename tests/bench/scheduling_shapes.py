@@ -17,9 +17,9 @@ BURSTY = 0.8
 """Bias from which arrivals count as bursts."""
 
 REASONS: Mapping[str, str] = {
-    "figure 4.8*: batching beats none by far*": "handlers cost too little for it",
-    "figure 4.8*: intelligent*+dd)": "a batch of a whole burst, some 100 tuples, has no laxity for all of them, so "
+    "figure 4.8*+dd)": "a batch of a whole burst, some 100 tuples, has no laxity for all of them, so "
     "that line 3 of algorithm 6 removes it as a whole; of batches of a fixed size few are removed",
+    "figure 4.8*: batching beats none by far*": "handlers cost too little for it",
     "figure 4.8*: intelligent*": "at this load batches of a fixed size are as good",
     "*best under bursts, late dropped by all": "once nobody works on what has expired, taking the densest alone has "
     "nothing that a last ditch could save, and a last ditch lets less dense pieces pass",

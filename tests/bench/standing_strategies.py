@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from queries.jobs.block_queue import BlockQueue, Turn
 from queries.jobs.records import RunnerLimits
 from queries.jobs.runner import Runner
 from queries.scheduling.strategies import make_strategy
+from queries.standing import runner as runner_module
 from queries.standing.service import StandingQueries
 from queries.standing.statistics import StandingUpdate
 from tests.bench.kriging_figures import Tell
@@ -30,18 +32,20 @@ from tests.bench.standing_network import KINDS, Network, documents, template
 
 OVERLOAD = 1.5
 """What all standing queries cost a slice, in units of the time between two."""
-SIDE = 240
+SIDE = 120
 """Cells along the edge of a standing query's map."""
 VALID_SLICES = 2
 """How many slices long a result is fresh; later ones are late."""
-QUESTIONS_A_SLICE = 2.0
+QUESTIONS_A_SLICE = 1.0
 """Small questions that come between two slices, on average."""
-SMALL_SIDE, LARGE_SIDE = 40, 600
+SMALL_SIDE, LARGE_SIDE = 30, 300
 """Cells along the edge of a small question's map, and of the large ones, of which one always runs."""
 IDLE = 0.05
 """Speed of time while the process is idle: without it, time that only work drives would stand still."""
 POLL_S = 0.002
 """How often a thread looks at the time [s]."""
+POLLS_A_SLICE = 10
+"""How often the runner looks for a slice while one comes; a server, whose slices take minutes, does so more often."""
 BEST = 0.05
 """By how much of the weighted updates a strategy wins."""
 
@@ -164,7 +168,7 @@ def measure(
     _pairs: int,
     notify: Tell,
     *,
-    queries: int = 30,
+    queries: int = 24,
     slices: int = 12,
     rounds: int = 3,
     strategies: tuple[str, ...] = tuple(QUEUES),
@@ -232,6 +236,12 @@ def _cost(folder: Path, queries: int) -> float:
 
 
 def _run(folder: Path, name: str, queries: int, slices: int, period_s: float, *, seed: int) -> dict[str, float]:
+    """Return what one strategy makes of the load."""
+    with mock.patch.object(runner_module, "POLL_S", period_s / POLLS_A_SLICE):
+        return _measure_run(folder, name, queries, slices, period_s, seed=seed)
+
+
+def _measure_run(folder: Path, name: str, queries: int, slices: int, period_s: float, *, seed: int) -> dict[str, float]:
     workers, clock = count_cores(), ProcessorClock()
     blocks = QUEUES[name](workers, clock=clock)
     network, standing, listed = _standing(folder, queries, period_s=period_s, strategy=make_strategy(name))

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -223,16 +224,14 @@ def test_questions_and_standing_queries_take_turns_in_one_queue(
     standing.runner._turns = queue.compete()
     for number in range(6):
         standing.add(query(f"q{number}", {**MEAN, "time": f"{2 * (number % 5) + 2}min"}, condition=HOT))
-    held = [queue.turn(f"owner {number}", projected_s=100.0) for number in range(workers)]
-    for turn in held:
-        turn.__enter__()
-    standing.runner.start()
-    live.everywhere(10, 5.0)
-    # No place is free: they wait for one, and poll meanwhile.
-    wait_until(lambda: len(queue._waiting) == 1)
-    assert not standing.runner.is_fresh()
-    for turn in held:
-        turn.__exit__(None, None, None)
+    with ExitStack() as held:
+        for number in range(workers):
+            held.enter_context(queue.turn(f"owner {number}", projected_s=100.0))
+        standing.runner.start()
+        live.everywhere(10, 5.0)
+        # No place is free: they wait for one, and poll meanwhile.
+        wait_until(lambda: len(queue._waiting) == 1)
+        assert not standing.runner.is_fresh()
     wait_until(standing.runner.is_fresh)
     wait_until(lambda: queue._free == workers)
     assert not queue._waiting
