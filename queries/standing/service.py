@@ -19,7 +19,7 @@ from hypergrid.core.times import Window, format_instant, format_timestamp
 from hypergrid.query import OpenArchive
 from queries.jobs.block_queue import BlockQueue
 from queries.jobs.records import NotReady
-from queries.scheduling.strategies import make_strategy
+from queries.scheduling.strategies import make_opt_profit
 from queries.scheduling.strategy import SchedulingStrategy
 from queries.standing import incremental_tasks
 from queries.standing.definition import UNTITLED, Definition, definition_from_json, name_document
@@ -96,7 +96,7 @@ class StandingQueries:
         self._archive, self._settings, self._clock = archive, settings or Settings(), clock
         self._exit_stack = ExitStack()
         self.store = StandingStore((folder or standing_folder(archive.path, self._settings)) / FILE)
-        strategy = strategy or make_strategy("opt-profit")
+        strategy = strategy or make_opt_profit()
         self.runner = StandingRunner(archive, self.store, strategy=strategy, blocks=blocks, clock=clock)
         self.notification_workers = NotificationWorkers(
             self.store, archive.name, make_senders(self._settings, self.store.path.parent)

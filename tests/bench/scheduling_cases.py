@@ -8,13 +8,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from queries.scheduling.job_tree import Batching, Intelligent
-from queries.scheduling.strategies import make_strategy
 from queries.scheduling.strategy import SchedulingStrategy
 from station_data.generate import arrival_times
 from tests.support.scheduling.arrivals import b_model, replayed
+from tests.support.scheduling.batching import Batching, Intelligent
 from tests.support.scheduling.graphs import STREAMS, random_graph
 from tests.support.scheduling.quality import Input, Overheads, Quality, simulate
+from tests.support.scheduling.strategies import make_strategy
 
 THESIS = (
     "round-robin", "basic", "opt-profit", "basic+dd", "opt-profit+dd", "basic+pd", "opt-profit+pd",

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from queries.scheduling.job_tree import Batching, FixedInterval, FixedLength, Intelligent, Rule, Single
-from queries.scheduling.strategies import Ordered, make_deadline_dominant, make_profit_dominant, make_strategy
+from queries.scheduling.job_tree import Rule
+from queries.scheduling.strategies import Ordered
 from tests.bench.kriging_figures import Tell
 from tests.bench.scheduling_cases import (
     DROPPING,
@@ -24,9 +24,11 @@ from tests.bench.scheduling_cases import (
     inputs,
     quality,
 )
+from tests.support.scheduling.batching import Batching, FixedInterval, FixedLength, Intelligent, Single
 from tests.support.scheduling.graphs import STREAMS
 from tests.support.scheduling.handlers import RUNS, fit_overheads, time_handlers
 from tests.support.scheduling.quality import Overheads
+from tests.support.scheduling.strategies import make_deadline_dominant, make_profit_dominant, make_strategy
 from tests.support.scheduling.updates import CLASSES, Profits, random_standing, simulate_updates
 
 Scores = NDArray[np.float64]

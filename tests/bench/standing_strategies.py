@@ -22,13 +22,13 @@ from queries.jobs.admission import Asker, act_as
 from queries.jobs.block_queue import BlockQueue, Turn
 from queries.jobs.records import RunnerLimits
 from queries.jobs.runner import Runner
-from queries.scheduling.strategies import make_strategy
 from queries.standing import runner as runner_module
 from queries.standing.service import StandingQueries
 from queries.standing.statistics import StandingUpdate
 from tests.bench.kriging_figures import Tell
-from tests.bench.standing_live import WARM_SLICES, bound_of, weighted
+from tests.bench.standing_live import WARM_SLICES, weighted
 from tests.bench.standing_network import KINDS, Network, documents, template
+from tests.support.scheduling.strategies import make_strategy
 
 OVERLOAD = 1.5
 """What all standing queries cost a slice, in units of the time between two."""
@@ -90,8 +90,13 @@ class EqualTurns(BlockQueue):
 
 QUEUES: Mapping[str, type[BlockQueue]] = {
     "opt-profit": BlockQueue, "basic": BlockQueue, "round-robin": EqualTurns, "opt-profit+pd": BlockQueue,
+    "opt-profit, apart": BlockQueue,
 }  # fmt: skip
-"""Strategies that are compared, with the queue that lets them compete with questions."""
+"""Strategies that are compared, with the queue that lets them compete with questions.
+
+Beside them what the one queue replaced: standing queries `APART`, in a thread that the operating system schedules.
+"""
+APART = ", apart"
 
 
 class Questions:
@@ -244,14 +249,15 @@ def _run(folder: Path, name: str, queries: int, slices: int, period_s: float, *,
 def _measure_run(folder: Path, name: str, queries: int, slices: int, period_s: float, *, seed: int) -> dict[str, float]:
     workers, clock = count_cores(), ProcessorClock()
     blocks = QUEUES[name](workers, clock=clock)
-    network, standing, listed = _standing(folder, queries, period_s=period_s, strategy=make_strategy(name))
+    network, standing, listed = _standing(
+        folder, queries, period_s=period_s, strategy=make_strategy(name.removesuffix(APART))
+    )
     # Settled by hand, alone; live they compete.
-    standing.runner._turns = blocks.compete()
+    standing.runner._turns = None if name.endswith(APART) else blocks.compete()
     standing.runner._monotonic = clock
     standing.runner._round_start_s = standing.runner._kept_at_s = standing.runner._polled_at_s = clock()
     standing.runner._period_s = period_s
     runner = Runner(hg.open(folder / "archive"), RunnerLimits(workers=workers), blocks=blocks)
-    bound = bound_of(standing, listed, capacity_s=period_s)
     questions = Questions(runner, clock, period_s=period_s, seed=seed)
     # Compiled, and planned once.
     questions.warm_up()
@@ -275,11 +281,10 @@ def _measure_run(folder: Path, name: str, queries: int, slices: int, period_s: f
     delays: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for update in updates:
         delays[kinds[update.name]].append(update.behind_s)
-    reached = weighted(Counter(update.name for update in updates), listed, slices)
     scheduling_s, busy_s = ended.scheduling_s - before.scheduling_s, ended.busy_s - before.busy_s
     chosen = ended.strategy.chosen - before.strategy.chosen
     return {
-        "weighted updates a slice": reached, "share of the bound": reached / bound,
+        "weighted updates a slice": weighted(Counter(update.name for update in updates), listed, slices),
         "alert p99 [slices]": _quantile(delays["alert"], 0.99) / period_s,
         "oldest archive work [slices]": max([ended.oldest_s, *delays["archive"]]) / period_s,
         "question p50 [s]": _quantile(questions.small_s, 0.5), "question p99 [s]": _quantile(questions.small_s, 0.99),

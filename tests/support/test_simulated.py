@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from queries.scheduling.job_tree import FixedLength, Intelligent, Shape, Single
+from queries.scheduling.job_tree import Shape
 from queries.scheduling.step_graph import Tokens
-from queries.scheduling.strategies import STRATEGIES, make_strategy
 from tests.support.scheduling.arrivals import b_model, replayed
+from tests.support.scheduling.batching import FixedLength, Intelligent, Single
 from tests.support.scheduling.graphs import STREAMS, Operator, QueryGraph, random_graph
 from tests.support.scheduling.quality import Input, Overheads, simulate
+from tests.support.scheduling.strategies import STRATEGIES, make_strategy
 from tests.support.scheduling.updates import random_standing, simulate_updates
 
 FREE = Overheads(0.0, 0.0, 0.0)

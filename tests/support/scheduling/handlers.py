@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import nnls
 
-from queries.scheduling.job_tree import Batching, JobTree
+from queries.scheduling.job_tree import JobTree
 from queries.scheduling.strategy import SchedulingStrategy, StrategyStatistics, Work
+from tests.support.scheduling.batching import Batching
 from tests.support.scheduling.quality import Input, Overheads, simulate
 
 RUNS = 3

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from queries.scheduling.job_tree import Batching, JobTree, Shape
+from queries.scheduling.job_tree import JobTree, Shape
 from queries.scheduling.strategy import SchedulingStrategy, Work
+from tests.support.scheduling.batching import Batching
 
 
 @dataclass(frozen=True)
