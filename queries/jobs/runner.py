@@ -89,7 +89,7 @@ class Runner:
     journal
         Journal of job outcomes; None: no journal.
     blocks
-        Queue of blocks, which the standing queries of a server share; None: its own.
+        Queue of blocks, which standing queries may share; None: its own.
     clock
         Returns the time [ns since 1970 UTC].
     """

@@ -8,8 +8,8 @@ Every query is evaluated eventually: besides the strategy's choice, the query th
 completion in a share `FAIRNESS_SHARE` of the time, whatever is committed meanwhile. The wait is therefore at most the
 time to inspect all standing queries and compute each once, separately, divided by `FAIRNESS_SHARE`
 (`StandingStatistics.longest_wait_s`). This counts the thread's own running time; on a busy processor it takes
-correspondingly longer, and up to four times as long while users' questions take all but a quarter of a place in the
-queue of blocks (`queries/jobs/block_queue.py`), which both share.
+correspondingly longer, and so it does in a queue of blocks that users' questions share
+(`queries/jobs/block_queue.py`), where a quarter of one place is sure.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class StandingRunner:
     strategy
         Chooses the next step.
     blocks
-        Queue of blocks, which users' questions share; None: nothing else computes.
+        Queue of blocks, to compete with users' questions in; None: it computes whenever it has work.
     clock
         Wall clock for alert timestamps and mutes [ns since 1970 UTC]; may step back.
     monotonic

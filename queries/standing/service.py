@@ -69,7 +69,7 @@ class StandingQueries:
     strategy
         Chooses what is computed next; OptProfit if None.
     blocks
-        Queue of blocks, which users' questions share; None: nothing else computes.
+        Queue of blocks, to compete with users' questions in; None: it computes whenever it has work.
     folder
         Folder for catalogue and results, overriding the default.
 

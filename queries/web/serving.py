@@ -27,7 +27,6 @@ from hypergrid.execution.planning.costs import operations_a_second, touching_s_a
 from hypergrid.query import open_archive
 from queries.boards.repository import FILE as BOARDS
 from queries.boards.repository import BoardReader, BoardsDamaged, BoardStore, BoardsUnavailable, UnreadableBoards
-from queries.jobs.block_queue import BlockQueue
 from queries.jobs.job_history import FILE as JOURNAL
 from queries.jobs.job_history import Journal, JournalDamaged
 from queries.jobs.records import RunnerLimits
@@ -157,15 +156,12 @@ def application(
     access = access_of(opened.path, settings, settings.host, required=not is_loopback(settings.host))
     folder, folders = state_folder(opened.path, settings), written_folders(opened.path, settings)
     standing, boards, journal, damage = None, None, None, dict[str, str]()
-    workers = settings.workers or count_cores()
-    # Standing queries and users' questions compete in one queue.
-    blocks = BlockQueue(workers)
     with ExitStack() as held:
         if not settings.read_only:
             keep_access_closed(access)
             # First, as it refuses a second server of the archive, which must not mark the first one's jobs as failed in
             # the journal.
-            standing = held.enter_context(StandingQueries(opened, settings, clock=time.time_ns, blocks=blocks))
+            standing = held.enter_context(StandingQueries(opened, settings, clock=time.time_ns))
             standing.start()
             journal, damage = open_journal(folder / JOURNAL, now_ns=time.time_ns())
         if not settings.read_only or (folder / BOARDS).exists():
@@ -177,12 +173,12 @@ def application(
             _LOG.error("%s: %s", name, what)
         damage |= rows
         limits = RunnerLimits(
-            workers=workers, capacity=settings.queue, allowed_bytes=settings.allowed_bytes,
+            workers=settings.workers or count_cores(), capacity=settings.queue, allowed_bytes=settings.allowed_bytes,
             allowed_s=settings.seconds, result_bytes=settings.kept_bytes,
         )  # fmt: skip
         listeners = [RequestLog(settings.requests_log).write_entry] if settings.requests_log else ()
         yield create_app(
-            Runner(opened, limits, journal=journal, blocks=blocks), Catalogue(opened, saved=saved),
+            Runner(opened, limits, journal=journal), Catalogue(opened, saved=saved),
             services=Services(standing, boards, importer), access=access,
             audit=None if settings.read_only else audit_of(opened.path, settings),
             monitoring=Monitoring(folders, damage, is_warm, listeners),
