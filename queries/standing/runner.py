@@ -8,7 +8,8 @@ Every query is evaluated eventually: besides the strategy's choice, the query th
 completion in a share `FAIRNESS_SHARE` of the time, whatever is committed meanwhile. The wait is therefore at most the
 time to inspect all standing queries and compute each once, separately, divided by `FAIRNESS_SHARE`
 (`StandingStatistics.longest_wait_s`). This counts the thread's own running time; on a busy processor it takes
-correspondingly longer.
+correspondingly longer, and so it does in a queue of blocks that users' questions share
+(`queries/jobs/block_queue.py`), where a quarter of one place is sure.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from hypergrid.core.errors import NotFound
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.perspective.build.data_sources import PlanMemo
 from hypergrid.query import OpenArchive
+from queries.jobs.block_queue import BlockQueue
 from queries.scheduling.job_tree import JobTree
 from queries.scheduling.step_graph import StepGraph, Tokens
-from queries.scheduling.strategies import make_strategy
 from queries.scheduling.strategy import SchedulingStrategy, Work
 from queries.standing.alert_evaluation import evaluate_condition, evaluate_liveness
 from queries.standing.conditions import Listening, Silent
@@ -81,7 +82,9 @@ class StandingRunner:
     store
         The catalogue.
     strategy
-        Name of a strategy (`queries.scheduling.strategies`).
+        Chooses the next step.
+    blocks
+        Queue of blocks, to compete with users' questions in; None: it computes whenever it has work.
     clock
         Wall clock for alert timestamps and mutes [ns since 1970 UTC]; may step back.
     monotonic
@@ -93,14 +96,16 @@ class StandingRunner:
         archive: OpenArchive,
         store: StandingStore,
         *,
-        strategy: str,
+        strategy: SchedulingStrategy,
+        blocks: BlockQueue | None = None,
         clock: Callable[[], int] = time.time_ns,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._archive, self._store = archive, store
         self.folder = store.path.parent / RESULTS
         self._clock, self._monotonic = clock, monotonic
-        self._strategy: SchedulingStrategy = make_strategy(strategy)
+        self._strategy = strategy
+        self._turns = blocks.compete() if blocks is not None else None
         self._graph = StepGraph()
         self._tokens = Tokens()
         self._lock = threading.RLock()
@@ -200,7 +205,7 @@ class StandingRunner:
 
     def work(self) -> bool:
         """Do one piece of work: poll, or compute a block; return whether there was any."""
-        now_s, was_fair = self._monotonic(), False
+        now_s, waited_s, was_fair = self._monotonic(), 0.0, False
         try:
             with self._metrics.timing("busy_s"):
                 if self._round is None or now_s - self._polled_at_s >= POLL_S:
@@ -208,10 +213,33 @@ class StandingRunner:
                     self._poll(now_s)
                 if now_s - self._kept_at_s >= KEEP_S:
                     self._keep_progress()
-                was_fair = self._fair_block(now_s)
-                return was_fair or self._block(now_s)
+                self._choose(now_s)
+                asked_s = self._monotonic()
+                has_turn = self._take_turn()
+                waited_s = self._monotonic() - asked_s
+                # Without a turn in time it polls again: a slice that arrived meanwhile may be worth more.
+                was_fair = has_turn and self._fair_block(now_s + waited_s)
+                return was_fair or not has_turn or self._block(now_s + waited_s)
         finally:
-            self._account(self._monotonic() - now_s, was_fair=was_fair)
+            self._account(self._monotonic() - now_s - waited_s, was_fair=was_fair)
+
+    def _take_turn(self) -> bool:
+        """Take or keep a turn of the queue of blocks; return whether there is one, or nothing to compute."""
+        if self._turns is None:
+            return True
+        densities = [turn.density for turn in self._carried]
+        if self._work is not None:
+            densities.append(self._work.density)
+        elif self._unplanned and (name := self._unplanned[0]) in self._states:
+            densities.append(1 / max(self._rank(name), 1e-9))
+        elif not densities and self._fair is None:
+            self._turns.release()
+            return True
+        return self._turns.take(max(densities, default=0.0), POLL_S)
+
+    def _release_turn(self) -> None:
+        if self._turns is not None:
+            self._turns.release()
 
     def _account(self, seconds: float, *, was_fair: bool) -> None:
         """Add to the fairness credit, or charge a fair block; idle time is free."""
@@ -243,7 +271,9 @@ class StandingRunner:
                 # Forgetting the snapshot repeats the failed poll in full.
                 is_busy, self._trouble, self._seen_snapshot = False, trouble, None
             if not is_busy:
+                self._release_turn()
                 self._stop.wait(FIRST_PAUSE_S if self._trouble else POLL_S)
+        self._release_turn()
 
     def _poll(self, now_s: float) -> None:
         """Process changes of the catalogue and the archive, and retries that are due."""
@@ -309,8 +339,8 @@ class StandingRunner:
         """Start a round: find the queries that the snapshot affects and plan a batch."""
         if self._round is not None:
             self._end_round(self._round)
-            weights = {name: self._states[name].entry.definition.weight for name in self._round.tasks}
-            turn = pin_interrupted(self._round, self._running, weights, self._graph)
+            profits = {name: self._tokens.profit(name) for name in self._round.tasks}
+            turn = pin_interrupted(self._round, self._running, profits, self._graph)
             if turn is not None:
                 self._carried = sorted([*self._carried, turn], key=lambda evaluation: -evaluation.density)[
                     :MOST_CARRIED
@@ -318,6 +348,7 @@ class StandingRunner:
         self._period_s += EWMA_WEIGHT * (min(now_s - self._round_start_s, LONGEST_PERIOD_S) - self._period_s)
         self._round_start_s = now_s
         self._metrics.counts["rounds"] += 1
+        is_update, behind = self._archive.snapshot != self._seen_snapshot, self._behind
         self._round, self._planner = (
             SnapshotEvaluation(self._archive.snapshot),
             Planner(self._archive, self._states, self._kept, self._known),
@@ -334,7 +365,8 @@ class StandingRunner:
                 state.postponed += 1
                 self._metrics.counts["postponed"] += 1
             concerned.append(name)
-        self._tokens.offer(concerned)
+        # A retry is no update of the base.
+        self._tokens.offer(name for name in concerned if is_update or name in behind)
         # Queries unlikely to be reached before the next slice are not planned yet.
         self._unplanned = deque(sorted(concerned, key=self._rank))
         self._plan(now_s)
@@ -360,9 +392,8 @@ class StandingRunner:
             self._record_result(state, result, cells=0, stale_since_s=self._monotonic())
 
     def _rank(self, name: str) -> float:
-        """Rank a query by cost per weight, lowest first; queries that never ran rank first."""
-        state = self._states[name]
-        return state.cost_s / state.entry.definition.weight
+        """Rank a query by cost per token, lowest first; queries that never ran rank first."""
+        return self._states[name].cost_s / self._tokens.profit(name)
 
     def _plan(self, now_s: float) -> None:
         """Plan and schedule a batch of queries, leaving time to compute it."""
@@ -431,19 +462,25 @@ class StandingRunner:
                     validity_s = definition.validity_ns / 1e9
                     self._graph.add(name, steps, weight=definition.weight, validity_s=validity_s)
                     state.steps = steps
-            profits = {name: self._states[name].entry.definition.weight for name in names}
-            tree = self._graph.tree(profits, now_s=now_s)
+            # Tokens rather than weights, as they grow while a query waits (thesis 5.11).
+            profits = {name: self._tokens.profit(name) for name in names}
+            stale_s = {name: self._states[name].stale_since_s for name in names}
+            since_s = {name: seconds for name, seconds in stale_s.items() if seconds is not None}
+            tree = self._graph.tree(profits, now_s=now_s, since_s=since_s)
             self._strategy.push(tree, now_s)
             self._trees.append(tree)
 
-    def _block(self, now_s: float) -> bool:
-        """Compute a block of the work that the strategy chooses; return whether there was any."""
+    def _choose(self, now_s: float) -> None:
+        """Let the strategy choose the piece to compute."""
         # Locked, as other threads read the strategy's statistics.
         with self._lock, self._metrics.timing("scheduling_s"):
             if self._work is not None and now_s >= self._strategy.alarm_s():
                 self._work = self._strategy.challenge(self._work, now_s) or self._work
             if self._work is None:
                 self._work = self._strategy.next(now_s)
+
+    def _block(self, now_s: float) -> bool:
+        """Compute a block of the work that the strategy chose; return whether there was any."""
         work, this = self._work, self._round
         if this is None:
             return False

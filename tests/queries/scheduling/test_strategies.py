@@ -5,18 +5,10 @@ import pytest
 
 from hypergrid.core.errors import NotFound
 from queries.scheduling.job_tree import JobTree, Shape
-from queries.scheduling.strategies import (
-    SPARE,
-    STRATEGIES,
-    Order,
-    Ordered,
-    make_deadline_dominant,
-    make_profit_dominant,
-    make_strategy,
-    profit_key,
-)
+from queries.scheduling.strategies import SPARE, Order, Ordered, profit_key
 from queries.scheduling.strategy import NEVER_S, SchedulingStrategy, Work
 from tests.queries.scheduling.trees import random_tree
+from tests.support.scheduling.strategies import STRATEGIES, make_deadline_dominant, make_profit_dominant, make_strategy
 
 ALL = sorted(STRATEGIES)
 
