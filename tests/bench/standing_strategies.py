@@ -46,7 +46,9 @@ SMALL_SIDE, LARGE_SIDE = 30, 300
 IDLE = 0.05
 """Speed of time while the process is idle: without it, time that only work drives would stand still."""
 POLL_S = 0.002
-"""How often a thread looks at the time [s]."""
+"""How often a thread looks at the time at most [s]."""
+STOP_S = 0.1
+"""How often a thread that waits for an answer looks whether the run is over [s]."""
 POLLS_A_SLICE = 10
 """How often the runner looks for a slice while one comes; a server, whose slices take minutes, does so more often."""
 BEST = 0.05
@@ -75,8 +77,9 @@ class ProcessorClock:
 
     def wait_until(self, due_s: float, ended: threading.Event) -> bool:
         """Wait; return whether `ended` was set meanwhile."""
-        while self() < due_s:
-            if ended.wait(POLL_S):
+        # This time never runs ahead of the wall's, so a thread need not look sooner than it is due at best.
+        while (left_s := due_s - self()) > 0:
+            if ended.wait(max(left_s, POLL_S)):
                 return True
         return ended.is_set()
 
@@ -160,10 +163,19 @@ class Questions:
         """Ask and wait; return the cells that were computed."""
         with act_as(Asker(owner)):
             job = self._runner.submit(document, passing=True)
-        while not (now := self._runner.job(job.id)).has_ended:
-            if ended.wait(POLL_S):
-                break
-        cells = now.progress.cells
+        answered = threading.Event()
+
+        def look() -> None:
+            if self._runner.job(job.id).has_ended:
+                answered.set()
+
+        # Not by polling: threads that wake up every few milliseconds take the interpreter's lock from those that work.
+        leave = self._runner.listen(job.id, look)
+        look()
+        while not answered.wait(STOP_S) and not ended.is_set():
+            pass
+        leave()
+        cells = self._runner.job(job.id).progress.cells
         self._runner.forget(job.id)
         return cells
 
