@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from queries.scheduling.job_tree import Rule
-from queries.scheduling.strategies import Ordered
+from queries.scheduling.job_tree import CutRule, cut_into_fragments
 from tests.bench.kriging_figures import Tell
 from tests.bench.scheduling_cases import (
     DROPPING,
@@ -25,10 +24,11 @@ from tests.bench.scheduling_cases import (
     quality,
 )
 from tests.support.scheduling.batching import Batching, FixedInterval, FixedLength, Intelligent, Single
+from tests.support.scheduling.cuts import cut_into_jobs
 from tests.support.scheduling.graphs import STREAMS
 from tests.support.scheduling.handlers import RUNS, fit_overheads, time_handlers
 from tests.support.scheduling.quality import Overheads
-from tests.support.scheduling.strategies import make_deadline_dominant, make_profit_dominant, make_strategy
+from tests.support.scheduling.strategies import LastDitch, make_deadline_dominant, make_profit_dominant, make_strategy
 from tests.support.scheduling.updates import CLASSES, Profits, random_standing, simulate_updates
 
 Scores = NDArray[np.float64]
@@ -92,7 +92,7 @@ def _scores(sweep: Sweep, strategy: str, late: Late, sizes: Sizes) -> Scores:
 def u_scores(sizes: Sizes, notify: Tell) -> dict[str, dict[str, Scores]]:
     """Return the QoS of figures 4.6 and 4.7 by the coefficient u."""
     found: dict[str, dict[str, Scores]] = {}
-    rules: dict[str, Rule] = {"basic": "jobs", "opt-profit": "fragments"}
+    rules: dict[str, CutRule] = {"basic": cut_into_jobs, "opt-profit": cut_into_fragments}
     for done, (figure, us, order) in enumerate(
         (("4.6", DD_US, make_deadline_dominant), ("4.7", PD_US, make_profit_dominant))
     ):
@@ -103,7 +103,7 @@ def u_scores(sizes: Sizes, notify: Tell) -> dict[str, dict[str, Scores]]:
                 [
                     [
                         quality(
-                            seed, Point(), Ordered(f"{name}{ending}", rule, order(u)), late=LATE[0], sizes=sizes
+                            seed, Point(), LastDitch(f"{name}{ending}", rule, order(u)), late=LATE[0], sizes=sizes
                         ).score
                         for seed in range(sizes.seeds)
                     ]

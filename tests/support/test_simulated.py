@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from queries.scheduling.job_tree import Shape
+from queries.scheduling.job_tree import Shape, cut_into_fragments
 from queries.scheduling.step_graph import Tokens
 from tests.support.scheduling.arrivals import b_model, replayed
 from tests.support.scheduling.batching import FixedLength, Intelligent, Single
@@ -197,7 +197,7 @@ def test_opt_profit_earns_what_the_best_order_of_a_burst_does() -> None:
     # All comes at once, and all expires at once: the linear programme with precedence is the optimum.
     rng = np.random.default_rng(7)
     shape = random_graph(rng, queries=20, operators=32).shapes([400] * STREAMS, work_s=40.0)[0]
-    fragments = shape.cut("fragments").fragments
+    fragments = shape.cut(cut_into_fragments).fragments
     source = stream(shape, [0.0] * 400, 5.0)
     left_s, best = 5.0, 0.0
     for piece in fragments:

@@ -3,13 +3,15 @@
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import Final
 
 from hypergrid.core.errors import NotFound
-from queries.scheduling.job_tree import JobTree
-from queries.scheduling.strategies import GREEDY, Key, Order, Ordered, make_opt_profit, profit_key
+from queries.scheduling.job_tree import CutRule, JobTree, cut_into_fragments
+from queries.scheduling.strategies import ROUNDING_S, Key, Ordered, make_opt_profit, profit_key
 from queries.scheduling.strategy import NEVER_S, SchedulingStrategy, StrategyStatistics, Work
+from tests.support.scheduling.cuts import cut_as_printed, cut_into_jobs
 
 
 def laxity_key(work: Work) -> Key:
@@ -27,6 +29,175 @@ def arrival_key(work: Work) -> Key:
     return work.tree.arrived_s, work.number
 
 
+@dataclass(frozen=True)
+class Order:
+    """Priority of pieces, and which may pass it."""
+
+    key: Callable[[Work], Key]
+    """Smallest first; constant while a piece waits, as all laxities shrink equally."""
+    preempts: bool = True
+    """Whether a running piece is handed back when one with a smaller key arrives."""
+    last_ditch: float | None = None
+    """u of algorithm 7: a piece about to be late runs at once if its density exceeds u times that of the running one,
+    else it is postponed; above 1 with laxity first, below 1 with profit first. None: no last ditch.
+    """
+
+
+class LastDitch(Ordered):
+    """Strategy with an order that may have a last ditch, or preempt nothing; algorithms 1, 2, 6-8.
+
+    What algorithm 7 discards is postponed here: it runs when nothing else can, densest first, and is dropped only when
+    nothing of its tree can earn any more. Aurora's handlers run for each job that becomes ready, OptProfit's only for
+    each new input (4.6.2.1).
+
+    Parameters
+    ----------
+    name
+        Name of the strategy.
+    rule
+        How trees are cut into pieces.
+    order
+        Priority of the pieces.
+    """
+
+    def __init__(self, name: str, rule: CutRule, order: Order) -> None:
+        super().__init__(name, rule, order.key)
+        self._order = order
+        self._postponed: list[tuple[float, int, Work]] = []
+        self._rescued = self._refused = 0
+
+    def next(self, now_s: float) -> Work | None:
+        """Dequeue the piece to run now; None if nothing can run."""
+        if self._order.last_ditch is None:
+            return super().next(now_s)
+        due = self._pop_due(now_s)
+        work = self._find_first(now_s)
+        if work is not None:
+            self._leave(work)
+        if due:
+            work = self._rescue_due(work, due, now_s)
+        if work is None:
+            work = self._pop_postponed(now_s)
+        self._chosen += work is not None
+        return work
+
+    def challenge(self, running: Work, now_s: float) -> Work | None:
+        """Return a piece to run instead of `running`, which is requeued; None to continue."""
+        held: Work | None = running
+        if self._order.preempts:
+            first = self._find_first(now_s)
+            # Only the first part of the key: a tie must not preempt.
+            if first is not None and self._ready[0][0] < self._key(running)[0]:
+                self._leave(first)
+                self._enter(running, now_s)
+                held = first
+        due = self._pop_due(now_s) if self._order.last_ditch is not None else []
+        if due:
+            held = self._rescue_due(held, due, now_s)
+        if held is running:
+            return None
+        self._preempted += 1
+        self._chosen += 1
+        return held
+
+    def done(self, work: Work, now_s: float) -> None:
+        """Mark a piece as complete and release those that wait for it."""
+        is_open = self._left.get(work.tree, 1) > 1
+        # Aurora's handler runs for each job that becomes ready; OptProfit's does not (4.6.2.1).
+        self.interrupts += is_open and self._rule is cut_into_jobs and bool(work.cut.following[work.number])
+        super().done(work, now_s)
+
+    def alarm_s(self) -> float:
+        """Return when the next waiting piece becomes late [s]; infinite if that changes nothing."""
+        if self._order.last_ditch is None:
+            return NEVER_S
+        while self._due and self._due[0][-1].stamp != self._due[0][-2]:
+            heappop(self._due)
+        return self._due[0][0] if self._due else NEVER_S
+
+    def statistics(self, now_s: float) -> StrategyStatistics:
+        return replace(
+            super().statistics(now_s),
+            postponed=sum(entry[-1].stamp == entry[-2] for entry in self._postponed),
+            rescued=self._rescued,
+            refused=self._refused,
+        )
+
+    def _enter(self, work: Work, now_s: float) -> None:
+        """Queue a piece; without laxity, postpone it if the order has a last ditch."""
+        if self._order.last_ditch is not None and work.start_s <= now_s + ROUNDING_S:
+            self._postpone(work)
+        else:
+            super()._enter(work, now_s)
+
+    def _postpone(self, work: Work) -> None:
+        self._stamp += 1
+        work.stamp = self._stamp
+        self._waiting += 1
+        heappush(self._postponed, (-work.density, self._stamp, work))
+        self.steps += len(self._postponed).bit_length()
+
+    def _pop_postponed(self, now_s: float) -> Work | None:
+        while self._postponed:
+            _, stamp, work = heappop(self._postponed)
+            self.steps += len(self._postponed).bit_length()
+            if work.stamp != stamp:
+                continue
+            if work.tree.ends_s >= now_s:
+                self._leave(work)
+                return work
+            self._drop(work)
+        return None
+
+    def _mark_late(self, now_s: float) -> None:
+        # With a last ditch what becomes late is handled, not only marked.
+        if self._order.last_ditch is None:
+            super()._mark_late(now_s)
+
+    def _pop_due(self, now_s: float) -> list[Work]:
+        """Dequeue the pieces without laxity."""
+        due_works: list[Work] = []
+        while self._due and (self._due[0][0] <= now_s + ROUNDING_S or self._due[0][-1].stamp != self._due[0][-2]):
+            _, stamp, work = heappop(self._due)
+            if work.stamp != stamp:
+                continue
+            if work.tree.ends_s < now_s:
+                self._drop(work)
+            else:
+                self._leave(work)
+                due_works.append(work)
+        return due_works
+
+    def _rescue_due(self, held: Work | None, due: list[Work], now_s: float) -> Work | None:
+        """Apply algorithm 7 to each piece about to be late; return the one to run."""
+        u = self._order.last_ditch or 0.0
+        for work in due:
+            self.interrupts += 1
+            # Algorithm 7; without a running piece there is nothing to compare with.
+            if held is None or work.density > u * held.density:
+                if held is not None:
+                    self._enter(held, now_s)
+                held = work
+                self._rescued += 1
+            else:
+                self._postpone(work)
+                self._refused += 1
+        return held
+
+    def _count_entries(self) -> int:
+        return super()._count_entries() + len(self._postponed)
+
+    def _list_entries(self) -> list[Work]:
+        return super()._list_entries() + [entry[-1] for entry in self._postponed]
+
+    def _tidy(self) -> None:
+        super()._tidy()
+        self._postponed = [entry for entry in self._postponed if entry[-1].stamp == entry[-2]]
+        heapify(self._postponed)
+
+
+GREEDY: Final = Order(profit_key)
+"""Densest first (algorithms 1 and 2)."""
 CALM: Final = Order(deadline_key)
 """If all work can be in time: earliest deadline first, which then misses none."""
 PRESSED: Final = Order(profit_key)
@@ -41,7 +212,7 @@ FORGETTING: Final = 0.02
 """Weight of a new piece in the spread of densities."""
 
 
-class Hybrid(Ordered):
+class Hybrid(LastDitch):
     """OptProfit's fragments, ordered by deadline or by profit, as decided at each push.
 
     Pressure is the open work divided by the mean laxity of the waiting pieces, times the coefficient of variation of
@@ -57,7 +228,7 @@ class Hybrid(Ordered):
     """
 
     def __init__(self, name: str = "hybrid", *, pressure: float = PRESSURE) -> None:
-        super().__init__(name, "fragments", CALM)
+        super().__init__(name, cut_into_fragments, CALM)
         self._pressure_at = pressure
         self._open_s: dict[JobTree, float] = {}
         """Remaining work of each open tree [s]."""
@@ -92,7 +263,7 @@ class Hybrid(Ordered):
         order = PRESSED if pressure > self._pressure_at * (RELEASE if self.is_pressed else 1.0) else CALM
         self.steps += 1
         if order is not self._order:
-            self._order = order
+            self._order, self._key = order, order.key
             self.changes += 1
             self._rekey()
 
@@ -129,7 +300,7 @@ class Hybrid(Ordered):
     def _rekey(self) -> None:
         """Re-sort the waiting pieces by the current order. O(n), at most once per push."""
         waiting = [(entry[-1], entry[-2]) for entry in self._ready if entry[-1].stamp == entry[-2]]
-        self._ready = [(*self._order.key(work), stamp, work) for work, stamp in waiting]
+        self._ready = [(*self._key(work), stamp, work) for work, stamp in waiting]
         heapify(self._ready)
         self.steps += len(waiting)
 
@@ -191,7 +362,7 @@ class RoundRobin:
                 continue
             states[job] = RUNS
             self._chosen += 1
-            return Work(tree, tree.shape.cut("jobs"), job)
+            return Work(tree, tree.shape.cut(cut_into_jobs), job)
         return None
 
     def challenge(self, running: Work, now_s: float) -> Work | None:
@@ -292,16 +463,16 @@ def make_profit_dominant(u: float = PD_U) -> Order:
 
 STRATEGIES: Mapping[str, Callable[[], SchedulingStrategy]] = {
     "round-robin": RoundRobin,
-    "fifo": lambda: Ordered("fifo", "jobs", Order(arrival_key, preempts=False)),
-    "earliest-deadline": lambda: Ordered("earliest-deadline", "jobs", Order(deadline_key)),
-    "least-laxity": lambda: Ordered("least-laxity", "jobs", Order(laxity_key)),
-    "basic": lambda: Ordered("basic", "jobs", GREEDY),
+    "fifo": lambda: LastDitch("fifo", cut_into_jobs, Order(arrival_key, preempts=False)),
+    "earliest-deadline": lambda: LastDitch("earliest-deadline", cut_into_jobs, Order(deadline_key)),
+    "least-laxity": lambda: LastDitch("least-laxity", cut_into_jobs, Order(laxity_key)),
+    "basic": lambda: LastDitch("basic", cut_into_jobs, GREEDY),
     "opt-profit": make_opt_profit,
-    "opt-profit-printed": lambda: Ordered("opt-profit-printed", "printed", GREEDY),
-    "basic+dd": lambda: Ordered("basic+dd", "jobs", make_deadline_dominant()),
-    "opt-profit+dd": lambda: Ordered("opt-profit+dd", "fragments", make_deadline_dominant()),
-    "basic+pd": lambda: Ordered("basic+pd", "jobs", make_profit_dominant()),
-    "opt-profit+pd": lambda: Ordered("opt-profit+pd", "fragments", make_profit_dominant()),
+    "opt-profit-printed": lambda: LastDitch("opt-profit-printed", cut_as_printed, GREEDY),
+    "basic+dd": lambda: LastDitch("basic+dd", cut_into_jobs, make_deadline_dominant()),
+    "opt-profit+dd": lambda: LastDitch("opt-profit+dd", cut_into_fragments, make_deadline_dominant()),
+    "basic+pd": lambda: LastDitch("basic+pd", cut_into_jobs, make_profit_dominant()),
+    "opt-profit+pd": lambda: LastDitch("opt-profit+pd", cut_into_fragments, make_profit_dominant()),
     "hybrid": Hybrid,
 }
 """Factories of empty strategies, by name."""
