@@ -1,12 +1,10 @@
-"""Block queue: which work computes next, of users' questions and of standing queries.
+"""Block queue: which query computes next.
 
-Work is cut into blocks (`hypergrid.core.pacing`) and yields between them to work with precedence: that with the highest
-profit per remaining second, as in OptProfit (thesis 5.11). A question's profit is the weight of a user's query; that of
-the standing queries comes from their strategy. Each kind that waits (small questions, large questions, standing
-queries) has at least a quarter of the time, however much denser the others are, and of questions small ones come first.
-Within each kind of question, owners have equal shares by start-time fair queueing (Goyal, Vin and Cheng, 1996): an
-owner that returns after a pause starts at the least used share and has no saved credit. Among one owner's questions the
-smallest projection comes first, and ties go by arrival.
+Work is cut into blocks (`hypergrid.core.pacing`) and yields between them to work with precedence. Small work comes
+first, for up to three quarters of the time; the rest of the time, and all of it without small work, goes to other work.
+Within each kind, owners have equal shares by start-time fair queueing (Goyal, Vin and Cheng, 1996): an owner that
+returns after a pause starts at the least used share and has no saved credit. Among one owner's work the smallest
+projection comes first, and ties go by arrival.
 """
 
 import math
@@ -16,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Generic, Literal, TypeVar, get_args
+from typing import Final, Generic, TypeVar
 
 from hypergrid.core.errors import Cancelled
 from hypergrid.core.pacing import pace_work
@@ -26,15 +24,10 @@ SMALL_S: Final = 1.0
 # Above SMALL_S, as projections are off by a factor of a few in both directions.
 PROJECTED_S: Final = 10.0
 """Projection above which work is never small [s]."""
-QUESTION_WEIGHT: Final = 3.0
-"""Profit of a question: the weight of a user's query, 2 to 5 (thesis 5.11)."""
-GUARANTEED_SHARE: Final = 0.25
-"""Share of the time of each kind of work, at least, while others wait, too."""
-MOST_AHEAD_S: Final = 0.25
-"""Longest time beyond its share that a kind is charged [s]: it is owed its share again soon after others took over."""
+SMALL_WEIGHT: Final = 3.0
+"""Seconds for small work per second of other work, while both wait."""
 OVERDUE_S: Final = 0.1
-"""Work that has not yielded for this long [s] is overtaken by small work: both compute until it yields. So it is by
-standing queries that are denser."""
+"""Work that has not yielded for this long [s] is overtaken by small work: both compute until it yields."""
 MOST_OVERTAKEN: Final = 2
 """Overtaken turns at a time, per worker."""
 # The processor's caches are cold after each switch.
@@ -42,16 +35,13 @@ LEAST_TURN_S: Final = 0.02
 """Minimum duration of a turn [s], however many wait."""
 
 Key = TypeVar("Key", bound=Hashable)
-Kind = Literal["small", "large", "standing"]
-"""Small and large questions, and standing queries."""
-ROUNDING_S: Final = 1e-9
-"""Time owed below which nothing is owed [s]."""
 
 
 class FairShares(Generic[Key]):
-    """Time used by each of several parties."""
+    """Weighted time used by each of several parties."""
 
-    def __init__(self) -> None:
+    def __init__(self, weights: Callable[[Key], float] = lambda _key: 1.0) -> None:
+        self._weight = weights
         self._used_s: dict[Key, float] = {}
         self._open: Counter[Key] = Counter()
 
@@ -75,42 +65,11 @@ class FairShares(Generic[Key]):
         }
 
     def charge(self, key: Key, seconds: float) -> None:
-        self._used_s[key] += seconds
+        self._used_s[key] += seconds / self._weight(key)
 
     def used_s(self, key: Key) -> float:
-        """Return the time used by a party [s]."""
+        """Return the time used by a party [s], divided by its weight."""
         return self._used_s[key]
-
-
-class KindShares:
-    """Time of each kind of work against its guaranteed share, since it joined."""
-
-    def __init__(self) -> None:
-        self._ahead_s: dict[Kind, float] = {}
-        self._open: Counter[Kind] = Counter()
-
-    def join(self, kind: Kind) -> None:
-        """Add a piece of work; a kind that was idle has no saved credit."""
-        if kind not in self._open:
-            self._ahead_s[kind] = max(self._ahead_s.get(kind, 0.0), 0.0)
-        self._open[kind] += 1
-
-    def leave(self, kind: Kind) -> None:
-        self._open[kind] -= 1
-        if not self._open[kind]:
-            del self._open[kind]
-
-    def charge(self, kind: Kind, seconds: float) -> None:
-        """Charge a kind, and owe all their shares; time without competition is free."""
-        if len(self._open) < 2:
-            return
-        for other in self._open:
-            used_s = seconds if other == kind else 0.0
-            self._ahead_s[other] = min(self._ahead_s[other] + used_s - GUARANTEED_SHARE * seconds, MOST_AHEAD_S)
-
-    def owed_s(self, kind: Kind) -> float:
-        """Return how much of its share a kind lacks [s]; below zero if it had more."""
-        return -self._ahead_s[kind]
 
 
 @dataclass(eq=False)
@@ -121,7 +80,7 @@ class Turn:
     owner: str
     projected_s: float
     """Projected duration [s]."""
-    kind: Kind
+    is_small: bool
     number: int
     """Sequence number by arrival."""
     stop: threading.Event
@@ -137,17 +96,6 @@ class Turn:
     """Start of the current turn, or of the current wait [s]."""
     asked_s: float = 0.0
     """When it last offered to yield [s]."""
-    offered_density: float = 0.0
-    """Profit per remaining second of the best standing query [1/s]."""
-
-    @property
-    def density(self) -> float:
-        """Profit per remaining second [1/s]."""
-        if self.kind == "standing":
-            return self.offered_density
-        # Work beyond its projection is expected to take as long again as so far.
-        left_s = self.projected_s - self.worked_s if self.worked_s < self.projected_s else self.worked_s
-        return QUESTION_WEIGHT / max(left_s, LEAST_TURN_S)
 
     def give_way(self) -> None:
         """Yield to work with precedence, and return when this work may continue.
@@ -178,8 +126,8 @@ class BlockQueue:
         self._workers = workers
         self._waiting: list[Turn] = []
         self._computing: set[Turn] = set()
-        self._kinds = KindShares()
-        self._owners: dict[Kind, FairShares[str]] = {kind: FairShares() for kind in get_args(Kind)}
+        self._kinds: FairShares[bool] = FairShares(lambda is_small: SMALL_WEIGHT if is_small else 1.0)
+        self._owners: dict[bool, FairShares[str]] = {True: FairShares(), False: FairShares()}
         self._arrived = 0
         self.longest_block_s = 0.0
         """Longest time that work computed without offering to yield [s]."""
@@ -206,8 +154,15 @@ class BlockQueue:
         on_begin
             Called once, when the first turn begins.
         """
-        kind: Kind = "small" if projected_s <= PROJECTED_S else "large"
-        turn = self._enter(owner, kind, projected_s=projected_s, stop=stop)
+        with self._lock:
+            self._arrived += 1
+            is_small = projected_s <= PROJECTED_S
+            woken = threading.Condition(self._lock)
+            turn = Turn(self, owner, projected_s, is_small, self._arrived, stop or threading.Event(), woken)
+            self._join_shares(turn)
+            turn.since_s = self._clock()
+            self._waiting.append(turn)
+            self._grant()
         try:
             with self._lock:
                 self._wait(turn)
@@ -215,7 +170,7 @@ class BlockQueue:
             with pace_work(turn):
                 yield turn
         finally:
-            self.leave(turn)
+            self._leave(turn)
 
     def give_way(self, turn: Turn) -> None:
         """Let turns with precedence go first; return when its work may continue.
@@ -234,31 +189,13 @@ class BlockQueue:
         if now_s - turn.since_s < LEAST_TURN_S and not turn.overtaken:
             return
         with self._lock:
-            if not self._may_continue(turn, now_s):
-                self._wait(turn)
-
-    def compete(self) -> "StandingTurns":
-        """Let standing queries take part."""
-        return StandingTurns(self)
-
-    def take_standing(self, turn: Turn | None, density: float, timeout_s: float) -> Turn:
-        """Take or keep a turn of the standing queries, if it is granted in time."""
-        now_s = self._clock()
-        if turn is None:
-            turn = self._enter("", "standing", density=density)
-        with self._lock:
-            turn.offered_density = density
-            if turn.granted:
-                self.longest_block_s = max(self.longest_block_s, now_s - turn.asked_s)
-                turn.asked_s = now_s
-                is_short = now_s - turn.since_s < LEAST_TURN_S and not turn.overtaken
-                if is_short or self._may_continue(turn, now_s):
-                    return turn
-            until_s = time.monotonic() + timeout_s
-            while not turn.granted and (left_s := until_s - time.monotonic()) > 0:
-                if not turn.condition.wait(min(left_s, OVERDUE_S)):
-                    self._overtake(turn)
-            return turn
+            self._charge(turn, now_s)
+            if not turn.overtaken and self._find_first(turn) is turn:
+                return
+            self._give_back(turn)
+            self._waiting.append(turn)
+            self._grant()
+            self._wait(turn)
 
     def wake(self) -> None:
         """Make waiting work check whether it is still wanted."""
@@ -266,47 +203,16 @@ class BlockQueue:
             for turn in self._waiting:
                 turn.condition.notify()
 
-    def _enter(
-        self,
-        owner: str,
-        kind: Kind,
-        *,
-        projected_s: float = 0.0,
-        density: float = 0.0,
-        stop: threading.Event | None = None,
-    ) -> Turn:
-        with self._lock:
-            self._arrived += 1
-            woken = threading.Condition(self._lock)
-            turn = Turn(self, owner, projected_s, kind, self._arrived, stop or threading.Event(), woken)
-            turn.offered_density = density
-            self._join_shares(turn)
-            turn.since_s = self._clock()
-            self._waiting.append(turn)
-            self._grant()
-            return turn
-
-    def _may_continue(self, turn: Turn, now_s: float) -> bool:
-        """Return whether a turn keeps its place; else it waits again."""
-        self._charge(turn, now_s)
-        if not turn.overtaken and self._find_first(turn) is turn:
-            return True
-        self._give_back(turn)
-        self._waiting.append(turn)
-        self._grant()
-        return False
-
     def _wait(self, turn: Turn) -> None:
         while not turn.granted and not turn.stop.is_set():
-            # Of questions only small ones overtake, so only they need a timeout.
-            if not turn.condition.wait(OVERDUE_S if turn.kind == "small" else None):
+            # Only small work overtakes, so only it needs a timeout.
+            if not turn.condition.wait(OVERDUE_S if turn.is_small else None):
                 self._overtake(turn)
         # Work that was stopped may have been granted a turn before its thread woke.
         if turn.stop.is_set() or not turn.granted:
             raise _cancelled_error()
 
-    def leave(self, turn: Turn) -> None:
-        """Give up a turn, or its place among those that wait."""
+    def _leave(self, turn: Turn) -> None:
         with self._lock:
             if turn.granted:
                 now_s = self._clock()
@@ -339,82 +245,43 @@ class BlockQueue:
         turn.granted = turn.overtaken = False
 
     def _overtake(self, turn: Turn) -> None:
-        """Give a place to small work, or to standing queries that are denser, if other work does not yield."""
+        """Give a place to small work if other work does not yield."""
         now_s, overtaken = self._clock(), sum(other.overtaken for other in self._computing)
         if turn.granted or overtaken >= MOST_OVERTAKEN * self._workers:
             return
         for other in self._computing:
-            has_precedence = turn.kind == "small" or turn.density > other.density
-            if has_precedence and not other.overtaken and now_s - other.asked_s > OVERDUE_S:
+            if not other.overtaken and now_s - other.asked_s > OVERDUE_S:
                 other.overtaken = True
                 self._admit(turn)
                 return
 
     def _find_first(self, *others: Turn) -> Turn:
-        """Find the turn with precedence, of those that wait and others."""
-        heads: dict[Kind, Turn] = {}
-        for turn in (*self._waiting, *others):
-            head = heads.get(turn.kind)
-            if head is None or self._rank(turn) < self._rank(head):
-                heads[turn.kind] = turn
-        owed = max(heads.values(), key=lambda turn: self._kinds.owed_s(turn.kind))
-        if self._kinds.owed_s(owed.kind) > ROUNDING_S:
-            return owed
-        # Small questions come before large ones, even before one that ends soon: projections are rough.
-        if "small" in heads:
-            heads.pop("large", None)
-        return max(heads.values(), key=lambda turn: (turn.density, -turn.number))
+        return min((*self._waiting, *others), key=self._rank)
 
-    def _rank(self, turn: Turn) -> tuple[float, float, int]:
-        return self._owners[turn.kind].used_s(turn.owner), turn.projected_s, turn.number
+    def _rank(self, turn: Turn) -> tuple[float, float, float, int]:
+        kind_s, owner_s = self._kinds.used_s(turn.is_small), self._owners[turn.is_small].used_s(turn.owner)
+        return kind_s, owner_s, turn.projected_s, turn.number
 
     def _join_shares(self, turn: Turn) -> None:
-        self._kinds.join(turn.kind)
-        self._owners[turn.kind].join(turn.owner)
+        self._kinds.join(turn.is_small)
+        self._owners[turn.is_small].join(turn.owner)
 
     def _leave_shares(self, turn: Turn) -> None:
-        self._kinds.leave(turn.kind)
-        self._owners[turn.kind].leave(turn.owner)
+        self._kinds.leave(turn.is_small)
+        self._owners[turn.is_small].leave(turn.owner)
 
     def _charge(self, turn: Turn, now_s: float) -> None:
         """Charge the time since the last call; work above `SMALL_S` ceases to be small."""
         seconds = now_s - turn.since_s
         turn.since_s = now_s
         turn.worked_s += seconds
-        self._kinds.charge(turn.kind, seconds)
-        self._owners[turn.kind].charge(turn.owner, seconds)
-        if turn.kind == "small" and turn.worked_s > SMALL_S:
+        self._kinds.charge(turn.is_small, seconds)
+        self._owners[turn.is_small].charge(turn.owner, seconds)
+        if turn.is_small and turn.worked_s > SMALL_S:
             # It used its time as small work; from now on it competes with the large.
             self._leave_shares(turn)
-            turn.kind = "large"
+            turn.is_small = False
             self._join_shares(turn)
-
-
-class StandingTurns:
-    """Turns of the standing queries, whose one thread takes part in a queue while it has work."""
-
-    def __init__(self, queue: BlockQueue) -> None:
-        self._queue = queue
-        self._turn: Turn | None = None
-
-    def take(self, density: float, timeout_s: float) -> bool:
-        """Wait for a turn, or keep it unless others have precedence; return whether it has one.
-
-        Parameters
-        ----------
-        density
-            Profit per remaining second of the best standing query [1/s].
-        timeout_s
-            How long to wait at most [s]; the place among those that wait is kept.
-        """
-        self._turn = self._queue.take_standing(self._turn, density, timeout_s)
-        return self._turn.granted
-
-    def release(self) -> None:
-        """Leave the queue until there is work again."""
-        if self._turn is not None:
-            self._queue.leave(self._turn)
-            self._turn = None
 
 
 def _cancelled_error() -> Cancelled:

@@ -88,8 +88,6 @@ class Runner:
         How much it computes and keeps.
     journal
         Journal of job outcomes; None: no journal.
-    blocks
-        Queue of blocks, which standing queries may share; None: its own.
     clock
         Returns the time [ns since 1970 UTC].
     """
@@ -100,13 +98,12 @@ class Runner:
         limits: RunnerLimits | None = None,
         *,
         journal: Journal | None = None,
-        blocks: BlockQueue | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._archive, self._journal, self._clock = archive, journal, clock
         self._limits = limits = limits or RunnerLimits()
         self._lock = threading.Lock()
-        self._blocks = blocks or BlockQueue(limits.workers)
+        self._blocks = BlockQueue(limits.workers)
         self._result_cache = ResultCache(limit=limits.results, limit_bytes=limits.result_bytes)
         self._passing = ResultCache(limit=limits.capacity, limit_bytes=_PASSING_BYTES)
         self._waiting: list[QueryRun] = []

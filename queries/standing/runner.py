@@ -8,8 +8,7 @@ Every query is evaluated eventually: besides the strategy's choice, the query th
 completion in a share `FAIRNESS_SHARE` of the time, whatever is committed meanwhile. The wait is therefore at most the
 time to inspect all standing queries and compute each once, separately, divided by `FAIRNESS_SHARE`
 (`StandingStatistics.longest_wait_s`). This counts the thread's own running time; on a busy processor it takes
-correspondingly longer, and so it does in a queue of blocks that users' questions share
-(`queries/jobs/block_queue.py`), where a quarter of one place is sure.
+correspondingly longer.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from hypergrid.core.errors import NotFound
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.perspective.build.data_sources import PlanMemo
 from hypergrid.query import OpenArchive
-from queries.jobs.block_queue import BlockQueue
 from queries.scheduling.job_tree import JobTree
 from queries.scheduling.step_graph import StepGraph, Tokens
 from queries.scheduling.strategy import SchedulingStrategy, Work
@@ -83,8 +81,6 @@ class StandingRunner:
         The catalogue.
     strategy
         Chooses the next step.
-    blocks
-        Queue of blocks, to compete with users' questions in; None: it computes whenever it has work.
     clock
         Wall clock for alert timestamps and mutes [ns since 1970 UTC]; may step back.
     monotonic
@@ -97,7 +93,6 @@ class StandingRunner:
         store: StandingStore,
         *,
         strategy: SchedulingStrategy,
-        blocks: BlockQueue | None = None,
         clock: Callable[[], int] = time.time_ns,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -105,7 +100,6 @@ class StandingRunner:
         self.folder = store.path.parent / RESULTS
         self._clock, self._monotonic = clock, monotonic
         self._strategy = strategy
-        self._turns = blocks.compete() if blocks is not None else None
         self._graph = StepGraph()
         self._tokens = Tokens()
         self._lock = threading.RLock()
@@ -205,7 +199,7 @@ class StandingRunner:
 
     def work(self) -> bool:
         """Do one piece of work: poll, or compute a block; return whether there was any."""
-        now_s, waited_s, was_fair = self._monotonic(), 0.0, False
+        now_s, was_fair = self._monotonic(), False
         try:
             with self._metrics.timing("busy_s"):
                 if self._round is None or now_s - self._polled_at_s >= POLL_S:
@@ -213,33 +207,10 @@ class StandingRunner:
                     self._poll(now_s)
                 if now_s - self._kept_at_s >= KEEP_S:
                     self._keep_progress()
-                self._choose(now_s)
-                asked_s = self._monotonic()
-                has_turn = self._take_turn()
-                waited_s = self._monotonic() - asked_s
-                # Without a turn in time it polls again: a slice that arrived meanwhile may be worth more.
-                was_fair = has_turn and self._fair_block(now_s + waited_s)
-                return was_fair or not has_turn or self._block(now_s + waited_s)
+                was_fair = self._fair_block(now_s)
+                return was_fair or self._block(now_s)
         finally:
-            self._account(self._monotonic() - now_s - waited_s, was_fair=was_fair)
-
-    def _take_turn(self) -> bool:
-        """Take or keep a turn of the queue of blocks; return whether there is one, or nothing to compute."""
-        if self._turns is None:
-            return True
-        densities = [turn.density for turn in self._carried]
-        if self._work is not None:
-            densities.append(self._work.density)
-        elif self._unplanned and (name := self._unplanned[0]) in self._states:
-            densities.append(1 / max(self._rank(name), 1e-9))
-        elif not densities and self._fair is None:
-            self._turns.release()
-            return True
-        return self._turns.take(max(densities, default=0.0), POLL_S)
-
-    def _release_turn(self) -> None:
-        if self._turns is not None:
-            self._turns.release()
+            self._account(self._monotonic() - now_s, was_fair=was_fair)
 
     def _account(self, seconds: float, *, was_fair: bool) -> None:
         """Add to the fairness credit, or charge a fair block; idle time is free."""
@@ -271,9 +242,7 @@ class StandingRunner:
                 # Forgetting the snapshot repeats the failed poll in full.
                 is_busy, self._trouble, self._seen_snapshot = False, trouble, None
             if not is_busy:
-                self._release_turn()
                 self._stop.wait(FIRST_PAUSE_S if self._trouble else POLL_S)
-        self._release_turn()
 
     def _poll(self, now_s: float) -> None:
         """Process changes of the catalogue and the archive, and retries that are due."""
@@ -470,17 +439,14 @@ class StandingRunner:
             self._strategy.push(tree, now_s)
             self._trees.append(tree)
 
-    def _choose(self, now_s: float) -> None:
-        """Let the strategy choose the piece to compute."""
+    def _block(self, now_s: float) -> bool:
+        """Compute a block of the work that the strategy chooses; return whether there was any."""
         # Locked, as other threads read the strategy's statistics.
         with self._lock, self._metrics.timing("scheduling_s"):
             if self._work is not None and now_s >= self._strategy.alarm_s():
                 self._work = self._strategy.challenge(self._work, now_s) or self._work
             if self._work is None:
                 self._work = self._strategy.next(now_s)
-
-    def _block(self, now_s: float) -> bool:
-        """Compute a block of the work that the strategy chose; return whether there was any."""
         work, this = self._work, self._round
         if this is None:
             return False

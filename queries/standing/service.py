@@ -17,7 +17,6 @@ from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.settings import Settings
 from hypergrid.core.times import Window, format_instant, format_timestamp
 from hypergrid.query import OpenArchive
-from queries.jobs.block_queue import BlockQueue
 from queries.jobs.records import NotReady
 from queries.scheduling.strategies import make_opt_profit
 from queries.scheduling.strategy import SchedulingStrategy
@@ -68,8 +67,6 @@ class StandingQueries:
         Returns the time [ns since 1970 UTC].
     strategy
         Chooses what is computed next; OptProfit if None.
-    blocks
-        Queue of blocks, to compete with users' questions in; None: it computes whenever it has work.
     folder
         Folder for catalogue and results, overriding the default.
 
@@ -90,14 +87,13 @@ class StandingQueries:
         *,
         clock: Callable[[], int],
         strategy: SchedulingStrategy | None = None,
-        blocks: BlockQueue | None = None,
         folder: Path | None = None,
     ) -> None:
         self._archive, self._settings, self._clock = archive, settings or Settings(), clock
         self._exit_stack = ExitStack()
         self.store = StandingStore((folder or standing_folder(archive.path, self._settings)) / FILE)
         strategy = strategy or make_opt_profit()
-        self.runner = StandingRunner(archive, self.store, strategy=strategy, blocks=blocks, clock=clock)
+        self.runner = StandingRunner(archive, self.store, strategy=strategy, clock=clock)
         self.notification_workers = NotificationWorkers(
             self.store, archive.name, make_senders(self._settings, self.store.path.parent)
         )

@@ -14,7 +14,7 @@ PARTS: Mapping[str, Callable[..., dict[str, Any]]] = {
 TITLES = {
     "sharing": "What a slice costs: many standing queries from few templates, and the templates alone",
     "freshness": "Live, a slice each two seconds: freshness, and updates by weight over a bound by linear programme",
-    "live": "Live, standing queries at an overload of 1.5 and users' questions in one queue, by strategy",
+    "live": "Live, standing queries at an overload of 1.5 and users' questions beside them, by strategy",
 }
 CASES = (*PARTS, "all")
 """What can be asked for."""

@@ -1,4 +1,4 @@
-"""Standing queries and users' questions live in one queue of blocks, under one strategy after the other.
+"""Standing queries live beside users' questions, as in the server, under one strategy after the other.
 
 The load is fixed before any strategy runs: the queries, the questions and the time between two slices, which is what a
 slice costs, measured with all at rest, over `OVERLOAD`. Time is that of a `ProcessorClock`, so that other processes on
@@ -9,7 +9,6 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,7 +18,7 @@ import numpy as np
 import hypergrid as hg
 from hypergrid.core.blas import count_cores
 from queries.jobs.admission import Asker, act_as
-from queries.jobs.block_queue import BlockQueue, Turn
+from queries.jobs.block_queue import BlockQueue
 from queries.jobs.records import RunnerLimits
 from queries.jobs.runner import Runner
 from queries.standing import runner as runner_module
@@ -84,25 +83,8 @@ class ProcessorClock:
         return ended.is_set()
 
 
-class EqualTurns(BlockQueue):
-    """Kinds of work in turn, whatever they are worth: round-robin among questions and standing queries."""
-
-    def _find_first(self, *others: Turn) -> Turn:
-        def rank(turn: Turn) -> tuple[float, tuple[float, float, int]]:
-            return -self._kinds.owed_s(turn.kind), self._rank(turn)
-
-        return min((*self._waiting, *others), key=rank)
-
-
-QUEUES: Mapping[str, type[BlockQueue]] = {
-    "opt-profit": BlockQueue, "basic": BlockQueue, "round-robin": EqualTurns, "opt-profit+pd": BlockQueue,
-    "opt-profit, apart": BlockQueue,
-}  # fmt: skip
-"""Strategies that are compared, with the queue that lets them compete with questions.
-
-Beside them what the one queue replaced: standing queries `APART`, in a thread that the operating system schedules.
-"""
-APART = ", apart"
+STRATEGIES = ("opt-profit", "basic", "round-robin", "opt-profit+pd")
+"""Strategies that are compared; the first is the server's."""
 
 
 class Questions:
@@ -191,7 +173,7 @@ def measure(
     queries: int = 24,
     slices: int = 12,
     rounds: int = 3,
-    strategies: tuple[str, ...] = tuple(QUEUES),
+    strategies: tuple[str, ...] = STRATEGIES,
 ) -> dict[str, Any]:
     """Return one row a strategy: updates, alerts, archives and questions, means over the rounds."""
     with tempfile.TemporaryDirectory() as folder:
@@ -263,16 +245,12 @@ def _run(folder: Path, name: str, queries: int, slices: int, period_s: float, *,
 
 def _measure_run(folder: Path, name: str, queries: int, slices: int, period_s: float, *, seed: int) -> dict[str, float]:
     workers, clock = count_cores(), ProcessorClock()
-    blocks = QUEUES[name](workers, clock=clock)
-    network, standing, listed = _standing(
-        folder, queries, period_s=period_s, strategy=make_strategy(name.removesuffix(APART))
-    )
-    # Settled by hand, alone; live they compete.
-    standing.runner._turns = None if name.endswith(APART) else blocks.compete()
+    network, standing, listed = _standing(folder, queries, period_s=period_s, strategy=make_strategy(name))
     standing.runner._monotonic = clock
     standing.runner._round_start_s = standing.runner._kept_at_s = standing.runner._polled_at_s = clock()
     standing.runner._period_s = period_s
-    runner = Runner(hg.open(folder / "archive"), RunnerLimits(workers=workers), blocks=blocks)
+    runner = Runner(hg.open(folder / "archive"), RunnerLimits(workers=workers))
+    runner._blocks = BlockQueue(workers, clock=clock)
     questions = Questions(runner, clock, period_s=period_s, seed=seed)
     # Compiled, and planned once.
     questions.warm_up()

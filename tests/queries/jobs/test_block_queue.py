@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypergrid.core.errors import Cancelled
 from hypergrid.core.pacing import give_way, pace_work, ranges, time_waited_s
 from hypergrid.interpolation.kernels.threads import share
-from queries.jobs.block_queue import GUARANTEED_SHARE, QUESTION_WEIGHT, BlockQueue, FairShares, KindShares
-from queries.standing.definition import WEIGHTS
+from queries.jobs.block_queue import SMALL_WEIGHT, BlockQueue, FairShares
 
 LARGE_S = 100.0
 BLOCK_S = 0.05
@@ -62,20 +61,6 @@ class Work:
                     self.blocks.append(owner)
                     self.clock.now_s += BLOCK_S
                     give_way()
-
-        self._begin(do)
-
-    def add_standing(self, blocks: int, *, density: float) -> None:
-        """Let standing queries take part, which offer to yield between two blocks alone."""
-
-        def do() -> None:
-            turns = self.queue.compete()
-            for _ in range(blocks):
-                while not turns.take(density, WAIT_S):
-                    pass
-                self.blocks.append("standing")
-                self.clock.now_s += BLOCK_S
-            turns.release()
 
         self._begin(do)
 
@@ -132,7 +117,7 @@ def test_small_work_leaves_a_quarter_to_large_work(work: Work) -> None:
     work.add("large", 40)
     blocks = work.end()
     small = Counter(blocks[:80])["small"]
-    assert abs(small - 80 * (1 - GUARANTEED_SHARE)) <= 2
+    assert abs(small - 80 * SMALL_WEIGHT / (SMALL_WEIGHT + 1)) <= 2
 
 
 def test_work_that_takes_long_is_no_small_work_any_more(work: Work) -> None:
@@ -141,101 +126,6 @@ def test_work_that_takes_long_is_no_small_work_any_more(work: Work) -> None:
     blocks = work.end()
     # A second, then as much as the other.
     assert abs(Counter(blocks[:100])["liar"] - 55) <= 8
-
-
-DENSE, THIN = 1e4, 1e-4
-
-
-def test_a_question_weighs_as_much_as_a_standing_query_of_a_user() -> None:
-    assert QUESTION_WEIGHT == WEIGHTS["user"]
-
-
-@pytest.mark.parametrize(("density", "share"), [(DENSE, 1 - GUARANTEED_SHARE), (THIN, GUARANTEED_SHARE)])
-@pytest.mark.parametrize("projected_s", [0.1, LARGE_S])
-def test_the_denser_of_questions_and_standing_queries_goes_first_and_the_other_has_its_share(
-    work: Work, density: float, share: float, projected_s: float
-) -> None:
-    for number in range(10):
-        work.add(f"question {number}", 10, projected_s=projected_s)
-    work.add_standing(100, density=density)
-    blocks = work.end()
-    assert (blocks[0] == "standing") == (density == DENSE)
-    assert abs(Counter(blocks[:80])["standing"] - 80 * share) <= 2
-
-
-def test_each_of_three_kinds_has_its_share_and_the_densest_the_rest(work: Work) -> None:
-    for _ in range(10):
-        work.add("small", 10, projected_s=0.1)
-    work.add("large", 100)
-    work.add_standing(100, density=DENSE)
-    counts = Counter(work.end()[:80])
-    assert abs(counts["standing"] - 40) <= 2
-    assert abs(counts["small"] - 20) <= 2
-    assert abs(counts["large"] - 20) <= 2
-
-
-def test_owners_share_alike_beside_standing_queries(work: Work) -> None:
-    for _ in range(5):
-        work.add("many", 20)
-    work.add("one", 60)
-    work.add_standing(100, density=THIN)
-    counts = Counter(work.end()[:80])
-    assert abs(counts["one"] - counts["many"]) <= 2
-
-
-def test_standing_queries_keep_their_place_while_they_wait_and_go_on_once_they_may() -> None:
-    queue = BlockQueue(1)
-    turns = queue.compete()
-    with queue.turn("me"):
-        assert not turns.take(THIN, 0.01)
-        assert not turns.take(THIN, 0.01)
-        assert len(queue._waiting) == 1
-    assert turns.take(THIN, WAIT_S)
-    assert queue._free == 0
-    turns.release()
-    turns.release()
-    assert queue._free == 1
-
-
-def test_a_block_of_standing_queries_that_takes_long_is_overtaken_by_a_small_question() -> None:
-    queue = BlockQueue(1)
-    turns = queue.compete()
-    assert turns.take(DENSE, WAIT_S)
-    with queue.turn("me"):
-        assert queue._free == 0
-    # It goes on at once, as its place was only lent.
-    assert turns.take(DENSE, WAIT_S)
-    turns.release()
-    assert queue._free == 1
-
-
-@pytest.mark.parametrize("density", [DENSE, THIN])
-def test_standing_queries_overtake_what_does_not_yield_if_they_are_denser(density: float) -> None:
-    queue = BlockQueue(1)
-    turns = queue.compete()
-    with queue.turn("stubborn", projected_s=LARGE_S):
-        assert turns.take(density, 0.5) == (density == DENSE)
-    turns.release()
-    assert queue._free == 1
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from(["small", "large", "standing"]), st.floats(0.0, 1.0)), min_size=1, max_size=60)
-)
-def test_no_kind_is_owed_more_than_its_share_of_what_others_had(steps: list[tuple[str, float]]) -> None:
-    shares = KindShares()
-    kinds = ("small", "large", "standing")
-    for kind in kinds:
-        shares.join(kind)  # type: ignore[arg-type]
-    total_s, used_s = 0.0, Counter[str]()
-    for kind, seconds in steps:
-        shares.charge(kind, seconds)  # type: ignore[arg-type]
-        total_s += seconds
-        used_s[kind] += seconds
-    for kind in kinds:
-        # What it had beyond its share is forgotten in part, never what it lacked.
-        assert shares.owed_s(kind) >= GUARANTEED_SHARE * total_s - used_s[kind] - 1e-9  # type: ignore[arg-type]
-        assert shares.owed_s(kind) <= GUARANTEED_SHARE * total_s + 1e-9  # type: ignore[arg-type]
 
 
 def test_who_was_away_saves_nothing_up() -> None:

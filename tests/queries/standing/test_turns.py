@@ -3,12 +3,10 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 
 import pytest
 
 from hypergrid.core.errors import TooLarge
-from queries.jobs.block_queue import BlockQueue
 from queries.scheduling.job_tree import JobTree
 from queries.scheduling.step_graph import GraphStep, StepGraph
 from queries.standing import planning, shared_steps
@@ -214,28 +212,6 @@ def test_a_retry_is_offered_no_token(standing: StandingQueries, live: Live) -> N
     assert once > 0
     standing.runner._begin_round(standing.runner._monotonic())
     assert standing.runner._tokens.saved_tokens("all") == once
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_questions_and_standing_queries_take_turns_in_one_queue(
-    standing: StandingQueries, live: Live, wait_until: Callable[..., None], workers: int
-) -> None:
-    queue = BlockQueue(workers)
-    standing.runner._turns = queue.compete()
-    for number in range(6):
-        standing.add(query(f"q{number}", {**MEAN, "time": f"{2 * (number % 5) + 2}min"}, condition=HOT))
-    with ExitStack() as held:
-        for number in range(workers):
-            held.enter_context(queue.turn(f"owner {number}", projected_s=100.0))
-        standing.runner.start()
-        live.everywhere(10, 5.0)
-        # No place is free: they wait for one, and poll meanwhile.
-        wait_until(lambda: len(queue._waiting) == 1)
-        assert not standing.runner.is_fresh()
-    wait_until(standing.runner.is_fresh)
-    wait_until(lambda: queue._free == workers)
-    assert not queue._waiting
-    assert standing.statistics().trouble == ""
 
 
 def test_who_asks_for_figures_disturbs_no_strategy(
