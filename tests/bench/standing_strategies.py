@@ -172,7 +172,7 @@ def measure(
     *,
     queries: int = 24,
     slices: int = 12,
-    rounds: int = 2,
+    rounds: int = 4,
     strategies: tuple[str, ...] = STRATEGIES,
 ) -> dict[str, Any]:
     """Return one row a strategy: updates, alerts, archives and questions, means over the rounds."""
