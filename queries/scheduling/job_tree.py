@@ -1,21 +1,12 @@
-"""Input job trees: the work of an input batch or new slice (thesis 4.4, 4.6.2.1); batching of tuples (4.8)."""
+"""Input job trees: the work of an input batch or new slice (thesis 4.4, 4.6.2.1)."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush
-from typing import Literal, Protocol
 
 from hypergrid.core.errors import HyperGridError
-
-# Cuts of a job tree into the pieces that are scheduled: single jobs, or fragments (thesis 4.6).
-#
-# Jobs are used by the basic strategy, valued as in Aurora (4.6.1.1). Fragments are used by OptProfit (4.6.2.2):
-# connected jobs that run consecutively, found by Horn's rule (W. A. Horn, 1972: merge the densest job that is not a
-# root into its parent), which is optimal. Algorithm 4 as printed is kept for comparison; it is not always optimal.
-
-Rule = Literal["jobs", "fragments", "printed"]
 
 
 @dataclass(frozen=True)
@@ -51,41 +42,14 @@ class Cut:
     """Number of comparisons, as the cost of scheduling."""
 
 
-def cut_into_jobs(shape: "Shape") -> Cut:
-    """Cut into single jobs, valued at everything they lead to (4.6.1.1), and due accordingly."""
-    pieces = [
-        Fragment(
-            (number,),
-            shape.parents[number],
-            shape.costs_s[number],
-            shape.profits[number],
-            shape.downstream_profits[number],
-            shape.min_slacks_s[number],
-            shape.below_s[number],
-        )
-        for number in range(len(shape))
-    ]
-    return _build_cut(pieces, len(shape))
-
-
 def cut_into_fragments(shape: "Shape") -> Cut:
-    """Cut into fragments by Horn's rule, in schedule order: densities never rise (algorithm 3)."""
+    """Cut into fragments, in schedule order: densities never rise (algorithm 3).
+
+    Fragments are connected jobs that run consecutively (4.6.2.2), found by Horn's rule (W. A. Horn, 1972: merge the
+    densest job that is not a root into its parent), which is optimal.
+    """
     fragments, steps = find_horn_fragments(shape.parents, shape.costs_s, shape.profits)
-    return _cut_from_fragments(shape, fragments, steps)
-
-
-def cut_as_printed(shape: "Shape") -> Cut:
-    """Cut into fragments by algorithm 4 as printed; jobs without profit come last, singly."""
-    fragments, steps = find_printed_fragments(shape.parents, shape.costs_s, shape.profits)
-    return _cut_from_fragments(shape, fragments, steps)
-
-
-CUTS: Mapping[Rule, Callable[["Shape"], Cut]] = {
-    "jobs": cut_into_jobs,
-    "fragments": cut_into_fragments,
-    "printed": cut_as_printed,
-}
-"""Cut functions by rule."""
+    return cut_from_fragments(shape, fragments, steps)
 
 
 def find_horn_fragments(
@@ -141,53 +105,8 @@ def find_horn_fragments(
     return fragments, steps
 
 
-def find_printed_fragments(
-    parents: Sequence[int], costs: Sequence[float], profits: Sequence[float]
-) -> tuple[list[list[int]], int]:
-    """Find the fragments of algorithms 3 to 5 exactly as printed, and count comparisons.
-
-    Among all jobs with a profit it merges the one that is densest *together with its parent*. The parts may have been
-    worth more separately, so it sometimes earns less than `find_horn_fragments`.
-
-    Parameters
-    ----------
-    parents, costs, profits
-        As for `find_horn_fragments`.
-    """
-    parent, cost, profit = list(parents), list(costs), list(profits)
-    jobs = [[number] for number in range(len(parents))]
-    left, steps = set(range(len(parents))), 0
-    fragments: list[list[int]] = []
-    while True:
-        best, candidate = 0.0, -1
-        for number in sorted((n for n in left if profit[n] > 0), key=lambda n: (-profit[n] / cost[n], n)):
-            steps += 1
-            # Sorted by density: no later job can beat the best merge.
-            if profit[number] / cost[number] <= best:
-                break
-            above = parent[number]
-            density = profit[number] / cost[number]
-            if above >= 0:
-                density = (profit[number] + profit[above]) / (cost[number] + cost[above])
-            if density > best:
-                best, candidate = density, number
-        if candidate < 0:
-            # The remaining jobs earn nothing; they are kept so that no job is lost.
-            return fragments + [jobs[number] for number in sorted(left)], steps
-        above = parent[candidate]
-        if above < 0:
-            fragments.append(jobs[candidate])
-        else:
-            cost[above] += cost[candidate]
-            profit[above] += profit[candidate]
-            jobs[above] += jobs[candidate]
-        left.remove(candidate)
-        for number in left:
-            if parent[number] == candidate:
-                parent[number] = above
-
-
-def _cut_from_fragments(shape: "Shape", fragments: list[list[int]], steps: int) -> Cut:
+def cut_from_fragments(shape: "Shape", fragments: list[list[int]], steps: int) -> Cut:
+    """Describe fragments, given as lists of jobs in schedule order."""
     piece_of = {job: number for number, jobs in enumerate(fragments) for job in jobs}
     pieces = []
     for jobs in fragments:
@@ -200,10 +119,11 @@ def _cut_from_fragments(shape: "Shape", fragments: list[list[int]], steps: int) 
                 tuple(jobs), -1 if above < 0 else piece_of[above], cost, profit, profit, min(earning, default=0.0), 0.0
             )
         )
-    return _build_cut(pieces, steps)
+    return build_cut(pieces, steps)
 
 
-def _build_cut(pieces: list[Fragment], steps: int) -> Cut:
+def build_cut(pieces: list[Fragment], steps: int) -> Cut:
+    """List which pieces are first, and which follow each."""
     following: list[list[int]] = [[] for _ in pieces]
     for number, piece in enumerate(pieces):
         if piece.after >= 0:
@@ -225,8 +145,8 @@ class Shape:
     Examples
     --------
     >>> shape = Shape(("clean", "mean", "map"), (-1, 0, 0), (2.0, 1.0, 4.0), (0.0, 10.0, 2.0))
-    >>> shape.leaves, shape.downstream_profits, shape.below_s
-    ((1, 2), (12.0, 10.0, 2.0), (5.0, 0.0, 0.0))
+    >>> [fragment.jobs for fragment in shape.cut(cut_into_fragments).fragments]
+    [(0, 1), (2,)]
     """
 
     names: tuple[str, ...]
@@ -262,59 +182,19 @@ class Shape:
         return len(self.names)
 
     @cached_property
-    def children(self) -> tuple[tuple[int, ...], ...]:
-        """Positions of the jobs that wait for each."""
-        listed: list[list[int]] = [[] for _ in self.names]
-        for number, parent in enumerate(self.parents):
-            if parent >= 0:
-                listed[parent].append(number)
-        return tuple(map(tuple, listed))
-
-    @cached_property
-    def leaves(self) -> tuple[int, ...]:
-        """Positions of the L-jobs, which are leaves."""
-        return tuple(number for number, children in enumerate(self.children) if not children)
-
-    @cached_property
-    def downstream_profits(self) -> tuple[float, ...]:
-        """Profit of each job and its descendants: Aurora's value of a job (4.6.1.1)."""
-        return tuple(self._join_descendants(self.profits, lambda above, below: above + below))
-
-    @cached_property
-    def below_s(self) -> tuple[float, ...]:
-        """Cost of each job's descendants, without its own [s per unit]."""
-        whole = self._join_descendants(self.costs_s, lambda above, below: above + below)
-        return tuple(total - own for total, own in zip(whole, self.costs_s, strict=True))
-
-    @cached_property
-    def min_slacks_s(self) -> tuple[float, ...]:
-        """Least slack of each job and its descendants, among those with a profit [s]."""
-        own = [slack if profit else math.inf for slack, profit in zip(self.slacks_s, self.profits, strict=True)]
-        slacks = self._join_descendants(own, min)
-        return tuple(slack if slack < math.inf else 0.0 for slack in slacks)
-
-    @cached_property
-    def _cuts(self) -> dict[Rule, Cut]:
+    def _cuts(self) -> "dict[CutRule, Cut]":
         return {}
 
-    def cut(self, rule: Rule) -> Cut:
+    def cut(self, rule: "CutRule") -> Cut:
         """Cut into pieces; computed at the first call, then cached."""
         known_cut = self._cuts.get(rule)
         if known_cut is None:
-            known_cut = self._cuts[rule] = CUTS[rule](self)
+            known_cut = self._cuts[rule] = rule(self)
         return known_cut
 
-    def _join_descendants(
-        self, own: "list[float] | tuple[float, ...]", join: Callable[[float, float], float]
-    ) -> list[float]:
-        """Combine the value of each job with those of its descendants."""
-        values = list(own)
-        # Children come after their parents, so one backward pass is enough.
-        for number in range(len(self) - 1, 0, -1):
-            parent = self.parents[number]
-            if parent >= 0:
-                values[parent] = join(values[parent], values[number])
-        return values
+
+CutRule = Callable[[Shape], Cut]
+"""Cuts a job tree into the pieces that are scheduled (thesis 4.6)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,86 +210,3 @@ class JobTree:
     """Units of input; multiplies the costs and profits of the shape."""
     ends_s: float = math.inf
     """After this, none of its jobs earns anything [s]; infinite if late results are still worth something."""
-
-
-ALPHA = 0.9
-"""Share of the mean laxity that a batch may span (thesis 4.9.2.2)."""
-BETA = 4.0
-"""Longest gap within a batch, in mean gaps between tuples (thesis 4.9.2.2)."""
-
-
-class Batching(Protocol):
-    """Decides when an open batch closes."""
-
-    name: str
-    eager: bool
-    """Whether open batches are released when nothing else can run."""
-
-    def closes_s(self, first_s: float, last_s: float, count: int, *, laxity_s: float, gap_s: float) -> float:
-        """Return when a batch closes without further tuples [s]; tuples until then join it.
-
-        Parameters
-        ----------
-        first_s, last_s
-            Arrival of its first and of its last tuple [s].
-        count
-            Tuples in it, at least 1.
-        laxity_s
-            Mean laxity of the jobs in the system [s]; infinite without jobs.
-        gap_s
-            Mean time between two tuples of this input [s].
-        """
-
-
-@dataclass(frozen=True)
-class Single:
-    """Each tuple is a batch of its own."""
-
-    name: str = "none"
-    eager: bool = False
-
-    def closes_s(self, first_s: float, last_s: float, count: int, *, laxity_s: float, gap_s: float) -> float:
-        return -math.inf
-
-
-@dataclass(frozen=True)
-class FixedLength:
-    """A fixed number of tuples per batch, however long that takes."""
-
-    length: int
-    name: str = "fixed length"
-    eager: bool = False
-
-    def closes_s(self, first_s: float, last_s: float, count: int, *, laxity_s: float, gap_s: float) -> float:
-        """Close at the arrival of the last tuple it needs."""
-        return -math.inf if count >= self.length else math.inf
-
-
-@dataclass(frozen=True)
-class FixedInterval:
-    """All tuples within one interval of a clock."""
-
-    interval_s: float
-    name: str = "fixed interval"
-    eager: bool = False
-
-    def closes_s(self, first_s: float, last_s: float, count: int, *, laxity_s: float, gap_s: float) -> float:
-        return (math.floor(first_s / self.interval_s) + 1) * self.interval_s
-
-
-@dataclass(frozen=True)
-class Intelligent:
-    """Close after a pause of beta mean gaps, or a span of alpha mean laxities.
-
-    These are criteria 2 and 1 of thesis 4.8. If nothing else can run, open batches are released at once; the thesis
-    does not include this, and `eager=False` disables it.
-    """
-
-    alpha: float = ALPHA
-    beta: float = BETA
-    name: str = "intelligent"
-    # Waiting while nothing else can run would only lose time.
-    eager: bool = True
-
-    def closes_s(self, first_s: float, last_s: float, count: int, *, laxity_s: float, gap_s: float) -> float:
-        return min(first_s + self.alpha * max(laxity_s, 0.0), last_s + self.beta * gap_s)

@@ -209,7 +209,14 @@ class StepGraph:
             seconds_apart=sum(self._costs[token].seconds for token in unshared_tokens),
         )
 
-    def tree(self, profits: Mapping[str, float] | None = None, *, now_s: float, size: float = 1.0) -> JobTree:
+    def tree(
+        self,
+        profits: Mapping[str, float] | None = None,
+        *,
+        now_s: float,
+        since_s: Mapping[str, float] | None = None,
+        size: float = 1.0,
+    ) -> JobTree:
         """Build the input job tree of these queries after a new slice.
 
         A step with several sources waits for all of them: they are put in sequence, which turns the graph into a tree
@@ -221,6 +228,9 @@ class StepGraph:
             What each stale query earns when answered, such as its saved tokens; default: the weights of all queries.
         now_s
             When the slice arrived [s].
+        since_s
+            When the oldest slice arrived that each query lacks [s], from which its validity counts: of all inputs that
+            contribute to an answer the one that expires first (thesis, equation 4.1); default `now_s`.
         size
             Units of input.
 
@@ -247,12 +257,11 @@ class StepGraph:
         positions = {token: number for number, token in enumerate(parents)}
         positions[""] = -1
         # The tree's deadline is that of its most urgent query; the others have slack.
-        earliest_s = min(self._queries[name].validity_s for name in earned)
+        arrived_s = since_s or {}
+        due_s = {name: arrived_s.get(name, now_s) + self._queries[name].validity_s for name in earned}
+        earliest_s = min(due_s.values())
         profit_of = {token: sum(earned[name] for name in names) for token, names in surfaces.items()}
-        slack_of = {
-            token: min(self._queries[name].validity_s for name in names) - earliest_s
-            for token, names in surfaces.items()
-        }
+        slack_of = {token: min(due_s[name] for name in names) - earliest_s for token, names in surfaces.items()}
         shape = Shape(
             tuple(parents),
             tuple(positions[parent] for parent in parents.values()),
@@ -260,7 +269,7 @@ class StepGraph:
             tuple(profit_of.get(token, 0.0) for token in parents),
             tuple(slack_of.get(token, 0.0) for token in parents),
         )
-        return JobTree(shape, now_s, now_s + earliest_s, size)
+        return JobTree(shape, now_s, earliest_s, size)
 
 
 def _collect_sources(tokens: Iterable[str], sources: Mapping[str, tuple[str, ...]]) -> set[str]:
@@ -374,6 +383,8 @@ class Tokens:
         self._weights = dict(weights or {})
         self._decay = decay
         self._saved: dict[str, float] = {}
+        self._pending: dict[str, float] = {}
+        """Tokens that were offered to each query since its last answer, not decayed."""
         self._offered = self._credited = 0.0
 
     def set_weight(self, query: str, weight: float) -> None:
@@ -382,27 +393,35 @@ class Tokens:
     def forget(self, query: str) -> None:
         self._weights.pop(query, None)
         self._saved.pop(query, None)
+        self._pending.pop(query, None)
 
     def offer(self, queries: Iterable[str]) -> None:
         """Record an update of the base that affects these queries."""
         for query in queries:
             weight = self._weights[query]
             self._saved[query] = weight + self._decay * self._saved.get(query, 0.0)
+            self._pending[query] = weight + self._pending.get(query, 0.0)
             self._offered += weight
 
     def credit(self, query: str) -> float:
         """Record that a query was answered; return what it earned, 0 if it was fresh."""
         earned = self._saved.pop(query, 0.0)
+        self._pending.pop(query, None)
         self._credited += earned
         return earned
 
     def withdraw(self, query: str) -> None:
-        """Undo an offer: what the query reads had not changed after all."""
-        self._offered -= self._weights[query] if query in self._saved else 0.0
+        """Undo the offers since its last answer: what the query reads had not changed after all."""
+        self._offered -= self._pending.pop(query, 0.0)
         self._saved.pop(query, None)
 
     def saved_tokens(self, query: str) -> float:
         return self._saved.get(query, 0.0)
+
+    def profit(self, query: str) -> float:
+        """Return what a stale query earns when it is answered: its saved tokens, or its weight if it saved none."""
+        # Answered meanwhile for an older snapshot, it earned all its tokens and is stale all the same.
+        return self._saved.get(query) or self._weights[query]
 
     def stale_queries(self) -> dict[str, float]:
         return dict(self._saved)

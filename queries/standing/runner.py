@@ -28,7 +28,6 @@ from hypergrid.perspective.build.data_sources import PlanMemo
 from hypergrid.query import OpenArchive
 from queries.scheduling.job_tree import JobTree
 from queries.scheduling.step_graph import StepGraph, Tokens
-from queries.scheduling.strategies import make_strategy
 from queries.scheduling.strategy import SchedulingStrategy, Work
 from queries.standing.alert_evaluation import evaluate_condition, evaluate_liveness
 from queries.standing.conditions import Listening, Silent
@@ -81,7 +80,7 @@ class StandingRunner:
     store
         The catalogue.
     strategy
-        Name of a strategy (`queries.scheduling.strategies`).
+        Chooses the next step.
     clock
         Wall clock for alert timestamps and mutes [ns since 1970 UTC]; may step back.
     monotonic
@@ -93,14 +92,14 @@ class StandingRunner:
         archive: OpenArchive,
         store: StandingStore,
         *,
-        strategy: str,
+        strategy: SchedulingStrategy,
         clock: Callable[[], int] = time.time_ns,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._archive, self._store = archive, store
         self.folder = store.path.parent / RESULTS
         self._clock, self._monotonic = clock, monotonic
-        self._strategy: SchedulingStrategy = make_strategy(strategy)
+        self._strategy = strategy
         self._graph = StepGraph()
         self._tokens = Tokens()
         self._lock = threading.RLock()
@@ -309,8 +308,8 @@ class StandingRunner:
         """Start a round: find the queries that the snapshot affects and plan a batch."""
         if self._round is not None:
             self._end_round(self._round)
-            weights = {name: self._states[name].entry.definition.weight for name in self._round.tasks}
-            turn = pin_interrupted(self._round, self._running, weights, self._graph)
+            profits = {name: self._tokens.profit(name) for name in self._round.tasks}
+            turn = pin_interrupted(self._round, self._running, profits, self._graph)
             if turn is not None:
                 self._carried = sorted([*self._carried, turn], key=lambda evaluation: -evaluation.density)[
                     :MOST_CARRIED
@@ -318,6 +317,7 @@ class StandingRunner:
         self._period_s += EWMA_WEIGHT * (min(now_s - self._round_start_s, LONGEST_PERIOD_S) - self._period_s)
         self._round_start_s = now_s
         self._metrics.counts["rounds"] += 1
+        is_update, behind = self._archive.snapshot != self._seen_snapshot, self._behind
         self._round, self._planner = (
             SnapshotEvaluation(self._archive.snapshot),
             Planner(self._archive, self._states, self._kept, self._known),
@@ -334,7 +334,8 @@ class StandingRunner:
                 state.postponed += 1
                 self._metrics.counts["postponed"] += 1
             concerned.append(name)
-        self._tokens.offer(concerned)
+        # A retry is no update of the base.
+        self._tokens.offer(name for name in concerned if is_update or name in behind)
         # Queries unlikely to be reached before the next slice are not planned yet.
         self._unplanned = deque(sorted(concerned, key=self._rank))
         self._plan(now_s)
@@ -360,9 +361,8 @@ class StandingRunner:
             self._record_result(state, result, cells=0, stale_since_s=self._monotonic())
 
     def _rank(self, name: str) -> float:
-        """Rank a query by cost per weight, lowest first; queries that never ran rank first."""
-        state = self._states[name]
-        return state.cost_s / state.entry.definition.weight
+        """Rank a query by cost per token, lowest first; queries that never ran rank first."""
+        return self._states[name].cost_s / self._tokens.profit(name)
 
     def _plan(self, now_s: float) -> None:
         """Plan and schedule a batch of queries, leaving time to compute it."""
@@ -431,8 +431,11 @@ class StandingRunner:
                     validity_s = definition.validity_ns / 1e9
                     self._graph.add(name, steps, weight=definition.weight, validity_s=validity_s)
                     state.steps = steps
-            profits = {name: self._states[name].entry.definition.weight for name in names}
-            tree = self._graph.tree(profits, now_s=now_s)
+            # Tokens rather than weights, as they grow while a query waits (thesis 5.11).
+            profits = {name: self._tokens.profit(name) for name in names}
+            stale_s = {name: self._states[name].stale_since_s for name in names}
+            since_s = {name: seconds for name, seconds in stale_s.items() if seconds is not None}
+            tree = self._graph.tree(profits, now_s=now_s, since_s=since_s)
             self._strategy.push(tree, now_s)
             self._trees.append(tree)
 

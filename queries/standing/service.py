@@ -18,6 +18,8 @@ from hypergrid.core.settings import Settings
 from hypergrid.core.times import Window, format_instant, format_timestamp
 from hypergrid.query import OpenArchive
 from queries.jobs.records import NotReady
+from queries.scheduling.strategies import make_opt_profit
+from queries.scheduling.strategy import SchedulingStrategy
 from queries.standing import incremental_tasks
 from queries.standing.definition import UNTITLED, Definition, definition_from_json, name_document
 from queries.standing.notifications import NotificationWorkers, make_senders, webhook_secret
@@ -64,7 +66,7 @@ class StandingQueries:
     clock
         Returns the time [ns since 1970 UTC].
     strategy
-        Name of a strategy of `queries.scheduling.strategies`.
+        Chooses what is computed next; OptProfit if None.
     folder
         Folder for catalogue and results, overriding the default.
 
@@ -84,12 +86,13 @@ class StandingQueries:
         settings: Settings | None = None,
         *,
         clock: Callable[[], int],
-        strategy: str = "opt-profit",
+        strategy: SchedulingStrategy | None = None,
         folder: Path | None = None,
     ) -> None:
         self._archive, self._settings, self._clock = archive, settings or Settings(), clock
         self._exit_stack = ExitStack()
         self.store = StandingStore((folder or standing_folder(archive.path, self._settings)) / FILE)
+        strategy = strategy or make_opt_profit()
         self.runner = StandingRunner(archive, self.store, strategy=strategy, clock=clock)
         self.notification_workers = NotificationWorkers(
             self.store, archive.name, make_senders(self._settings, self.store.path.parent)

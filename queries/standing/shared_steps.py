@@ -334,14 +334,15 @@ class PinnedEvaluation:
     """Its steps, at its snapshot."""
     blocks: Iterator[float]
     """Its remaining blocks; each yields its duration [s]."""
-    weight: float = 0.0
+    profit: float = 0.0
+    """Tokens that its answer earns."""
     left_s: float = 0.0
     """Estimated remaining time [s]."""
 
     @property
     def density(self) -> float:
-        """Weight per remaining second [1/s], as the strategies define it."""
-        return self.weight / max(self.left_s, 1e-9)
+        """Profit per remaining second [1/s], as the strategies define it."""
+        return self.profit / max(self.left_s, 1e-9)
 
     def step(self) -> bool:
         """Compute a block; return whether one was left."""
@@ -356,20 +357,20 @@ def pin_query(name: str, own: SnapshotEvaluation) -> PinnedEvaluation:
 
 
 def pin_interrupted(
-    this: SnapshotEvaluation, running: Running, weights: Mapping[str, float], graph: StepGraph
+    this: SnapshotEvaluation, running: Running, profits: Mapping[str, float], graph: StepGraph
 ) -> PinnedEvaluation | None:
     """Pin the most valuable query with a step in progress; None if there is none.
 
     The others leave the round, to be computed at the newer snapshot. Shared steps are kept.
     """
     turns: list[PinnedEvaluation] = []
-    for name in {user for step, _ in running.values() for user in step.users if user in weights}:
+    for name in {user for step, _ in running.values() for user in step.users if user in profits}:
         rest = this.remaining_steps(name)
         left_s = sum(max(graph.cost(step.kind_key).seconds - step.seconds, 0.0) for step in rest)
         blocks = chain.from_iterable(
             running[id(step)][1] if id(step) in running else this.compute(step) for step in rest
         )
-        turns.append(PinnedEvaluation(name, this, blocks, weights[name], left_s))
+        turns.append(PinnedEvaluation(name, this, blocks, profits[name], left_s))
     if not turns:
         return None
     best = max(turns, key=lambda turn: (turn.density, turn.name))

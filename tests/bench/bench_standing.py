@@ -1,18 +1,20 @@
-"""Standing queries: what sharing saves, and how fresh they are live, on the sample network at 60 times real time."""
+"""Standing queries: what sharing saves, how fresh they are live, and what each strategy makes of a live load."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.bench import standing_live, standing_sharing
+from tests.bench import standing_live, standing_sharing, standing_strategies
 from tests.bench.kriging_figures import Tell, machine
 
 PARTS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "sharing": standing_sharing.measure,
-    "live": standing_live.measure,
+    "freshness": standing_live.measure,
+    "live": standing_strategies.measure,
 }
 TITLES = {
     "sharing": "What a slice costs: many standing queries from few templates, and the templates alone",
-    "live": "Live, a slice each two seconds: freshness, and updates by weight over a bound by linear programme",
+    "freshness": "Live, a slice each two seconds: freshness, and updates by weight over a bound by linear programme",
+    "live": "Live, standing queries at an overload of 1.5 and users' questions beside them, by strategy",
 }
 CASES = (*PARTS, "all")
 """What can be asked for."""
@@ -51,10 +53,14 @@ def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list
     shown = []
     for name, part in measured["parts"].items():
         names = tuple(part["rows"][0])
-        columns = ("figure", *(f"load {row['load']:g}" if "load" in row else "here" for row in part["rows"]))
+        columns = ("figure", *(_head(row) for row in part["rows"]))
         rows = [(figure, *(_short(row.get(figure)) for row in part["rows"])) for figure in names]
         shown.append((TITLES[name], columns, rows))
     return shown
+
+
+def _head(row: Mapping[str, Any]) -> str:
+    return row["strategy"] if "strategy" in row else f"load {row['load']:g}" if "load" in row else "here"
 
 
 def _short(value: object) -> object:

@@ -1,20 +1,20 @@
 """Loads of the benchmark of scheduling: a point is one setting of all that the figures of chapter 4 vary."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from queries.scheduling.job_tree import Batching, Intelligent
-from queries.scheduling.strategies import make_strategy
 from queries.scheduling.strategy import SchedulingStrategy
 from station_data.generate import arrival_times
 from tests.support.scheduling.arrivals import b_model, replayed
+from tests.support.scheduling.batching import Batching, Intelligent
 from tests.support.scheduling.graphs import STREAMS, random_graph
 from tests.support.scheduling.quality import Input, Overheads, Quality, simulate
+from tests.support.scheduling.strategies import make_strategy
 
 THESIS = (
     "round-robin", "basic", "opt-profit", "basic+dd", "opt-profit+dd", "basic+pd", "opt-profit+pd",
@@ -93,7 +93,11 @@ def inputs(seed: int, point: Point, sizes: Sizes) -> list[Input]:
         else:
             times = b_model(rng, count, duration_s=sizes.duration_s, bias=point.bias)
         made.append(Input(shape, times + point.delay_s, validity_s, point.delay_s))
-    return made
+    validities_s = [source.validity_s for source in made]
+    return [
+        replace(source, shape=replace(source.shape, slacks_s=graph.slacks_s(stream, validities_s)))
+        for stream, source in enumerate(made)
+    ]
 
 
 @cache

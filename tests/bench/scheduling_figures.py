@@ -1,18 +1,34 @@
 """Figures 4.6 to 4.13, 5.13 and 5.14 as tables: means over seeds with 95 % intervals."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from queries.scheduling.job_tree import Batching, FixedInterval, FixedLength, Intelligent, Rule, Single
-from queries.scheduling.strategies import Ordered, make_deadline_dominant, make_profit_dominant, make_strategy
+from queries.scheduling.job_tree import CutRule, cut_into_fragments
 from tests.bench.kriging_figures import Tell
-from tests.bench.scheduling_cases import DROPPING, LATE, OURS, SWEEPS, THESIS, Late, Point, Sizes, Sweep, quality
+from tests.bench.scheduling_cases import (
+    DROPPING,
+    LATE,
+    OURS,
+    SWEEPS,
+    THESIS,
+    Late,
+    Point,
+    Sizes,
+    Sweep,
+    inputs,
+    quality,
+)
+from tests.support.scheduling.batching import Batching, FixedInterval, FixedLength, Intelligent, Single
+from tests.support.scheduling.cuts import cut_into_jobs
 from tests.support.scheduling.graphs import STREAMS
+from tests.support.scheduling.handlers import RUNS, fit_overheads, time_handlers
 from tests.support.scheduling.quality import Overheads
+from tests.support.scheduling.strategies import LastDitch, make_deadline_dominant, make_profit_dominant, make_strategy
 from tests.support.scheduling.updates import CLASSES, Profits, random_standing, simulate_updates
 
 Scores = NDArray[np.float64]
@@ -20,8 +36,8 @@ Scores = NDArray[np.float64]
 DD_US = (1.05, 1.3, 1.6, 2.0, 3.0, 5.0)
 PD_US = (0.3, 0.5, 0.65, 0.8, 0.95)
 BATCHINGS = ("none", "fixed length", "fixed interval", "intelligent", "intelligent, never early")
-OVERHEADS = (1.0, 0.1, 0.0)
-"""Of the assumed costs of scheduling, how much is taken: nobody measured them, and figure 4.8 hangs on them."""
+OVERHEADS = {"none": 0.0, "a tenth": 0.1, "measured": 1.0, "ten times": 10.0}
+"""Of the measured cost of scheduling, how much is taken: figure 4.8 depends on it."""
 OVERLOAD = 1.5
 """Of the base's queries in figures 5.13 and 5.14."""
 
@@ -76,7 +92,7 @@ def _scores(sweep: Sweep, strategy: str, late: Late, sizes: Sizes) -> Scores:
 def u_scores(sizes: Sizes, notify: Tell) -> dict[str, dict[str, Scores]]:
     """Return the QoS of figures 4.6 and 4.7 by the coefficient u."""
     found: dict[str, dict[str, Scores]] = {}
-    rules: dict[str, Rule] = {"basic": "jobs", "opt-profit": "fragments"}
+    rules: dict[str, CutRule] = {"basic": cut_into_jobs, "opt-profit": cut_into_fragments}
     for done, (figure, us, order) in enumerate(
         (("4.6", DD_US, make_deadline_dominant), ("4.7", PD_US, make_profit_dominant))
     ):
@@ -87,7 +103,7 @@ def u_scores(sizes: Sizes, notify: Tell) -> dict[str, dict[str, Scores]]:
                 [
                     [
                         quality(
-                            seed, Point(), Ordered(f"{name}{ending}", rule, order(u)), late=LATE[0], sizes=sizes
+                            seed, Point(), LastDitch(f"{name}{ending}", rule, order(u)), late=LATE[0], sizes=sizes
                         ).score
                         for seed in range(sizes.seeds)
                     ]
@@ -100,55 +116,62 @@ def u_scores(sizes: Sizes, notify: Tell) -> dict[str, dict[str, Scores]]:
     return found
 
 
-def batching_scores(sizes: Sizes, notify: Tell) -> dict[str, Scores]:
-    """Return the QoS of figure 4.8 for each strategy, by `BATCHINGS`; batches of fixed size are as long as ours."""
-    found: dict[str, Scores] = {}
-    for done, strategy in enumerate(THESIS[1:]):
-        notify("figure 4.8", done / len(THESIS[1:]))
-        scores: dict[str, list[float]] = {name: [] for name in BATCHINGS}
-        for seed in range(sizes.seeds):
-            ours = quality(seed, Point(), strategy, late=LATE[0], sizes=sizes)
-            tried: dict[str, Batching] = {
-                "none": Single(),
-                "fixed length": FixedLength(max(1, round(ours.mean_batch))),
-                "fixed interval": FixedInterval(sizes.duration_s * STREAMS / ours.batches),
-                "intelligent, never early": Intelligent(eager=False),
-            }
-            scores["intelligent"].append(ours.score)
-            for name, batching in tried.items():
-                scores[name].append(
-                    quality(seed, Point(), strategy, late=LATE[0], sizes=sizes, batching=batching).score
-                )
-        found[strategy] = np.array([scores[name] for name in BATCHINGS])
+def batching_scores(sizes: Sizes, notify: Tell) -> dict[str, dict[str, Scores]]:
+    """Return the QoS of figure 4.8 by `OVERHEADS`, strategy and `BATCHINGS`; fixed batches are as long as ours."""
+    found: dict[str, dict[str, Scores]] = {}
+    measured, strategies = vars(Overheads()), THESIS[1:]
+    for done, (cost, share) in enumerate(OVERHEADS.items()):
+        overheads = Overheads(*(share * seconds for seconds in measured.values()))
+        found[cost] = {}
+        for number, strategy in enumerate(strategies):
+            notify("figure 4.8", (done + number / len(strategies)) / len(OVERHEADS))
+            scores: dict[str, list[float]] = {name: [] for name in BATCHINGS}
+            for seed in range(sizes.seeds):
+                run = partial(quality, seed, Point(), strategy, late=LATE[0], sizes=sizes, overheads=overheads)
+                ours = run(batching=Intelligent())
+                scores["intelligent"].append(ours.score)
+                tried: dict[str, Batching] = {
+                    "none": Single(),
+                    "fixed length": FixedLength(max(1, round(ours.mean_batch))),
+                    "fixed interval": FixedInterval(sizes.duration_s * STREAMS / ours.batches),
+                    "intelligent, never early": Intelligent(eager=False),
+                }
+                for name, batching in tried.items():
+                    scores[name].append(run(batching=batching).score)
+            found[cost][strategy] = np.array([scores[name] for name in BATCHINGS])
     notify("figure 4.8", 1.0)
     return found
 
 
-def overhead_scores(sizes: Sizes, notify: Tell) -> dict[str, Scores]:
-    """Return the QoS without batching and with intelligent batches, by `OVERHEADS`, of each strategy."""
-    found: dict[str, Scores] = {}
-    assumed = Overheads()
+def handler_costs(sizes: Sizes, notify: Tell) -> list[dict[str, Any]]:
+    """Return what handlers cost on this machine beside what the figures take, and how well that explains the handlers.
+
+    Each strategy of the thesis is timed without batches and with intelligent ones, on one seed of figure 4.8.
+    """
+    costs = []
     for done, strategy in enumerate(THESIS[1:]):
-        notify("figure 4.8, by the cost of scheduling", done / len(THESIS[1:]))
-        for name, batching in (("none", Single), ("intelligent", Intelligent)):
-            found[f"{strategy}, {name}"] = np.array(
-                [
-                    [
-                        quality(
-                            seed, Point(), strategy, late=LATE[0], sizes=sizes, batching=batching(),
-                            overheads=Overheads(*(share * cost for cost in vars(assumed).values())),
-                        ).score
-                        for seed in range(sizes.seeds)
-                    ]
-                    for share in OVERHEADS
-                ]
-            )  # fmt: skip
-    notify("figure 4.8, by the cost of scheduling", 1.0)
-    return found
+        notify("cost of handlers", done / len(THESIS[1:]))
+        streams, late_runs = inputs(0, Point(), sizes), strategy not in DROPPING
+        for batching in (Single(), Intelligent()):
+            made = [make_strategy(strategy) for _ in range(RUNS)]
+            costs.append(time_handlers(streams, made, batching, late_runs=late_runs))
+    notify("cost of handlers", 1.0)
+    fitted, taken = fit_overheads(costs), Overheads()
+    rows: list[dict[str, Any]] = [
+        {"what": f"{name.removesuffix('_s')} [us]", "here": 1e6 * seconds, "in the figures": 1e6 * vars(taken)[name]}
+        for name, seconds in vars(fitted).items()
+    ]
+    return rows + [
+        {
+            "what": f"{cost.strategy}, batching {cost.batching}: handlers [ms]", "here": 1e3 * cost.seconds,
+            "in the figures": 1e3 * cost.predicted_s(taken),
+        }
+        for cost in costs
+    ]  # fmt: skip
 
 
 def update_scores(sizes: Sizes, notify: Tell, *, profits: Profits = "tokens") -> dict[str, Scores]:
-    """Return update frequencies of alerts, users and the archive, their weighted sum and the token score, by seed."""
+    """Return update frequencies by class, their weighted sum, the token score and the longest wait, by seed."""
     found: dict[str, Scores] = {}
     names = ("round-robin", "basic", "opt-profit", "hybrid")
     for done, name in enumerate(names):
@@ -159,7 +182,8 @@ def update_scores(sizes: Sizes, notify: Tell, *, profits: Profits = "tokens") ->
             updates = simulate_updates(
                 standing, make_strategy(name), overload=OVERLOAD, slices=sizes.slices, profits=profits
             )
-            rows.append([*(updates.frequency[kind] for kind in CLASSES), updates.weighted, updates.score])
+            frequencies = (updates.frequency[kind] for kind in CLASSES)
+            rows.append([*frequencies, updates.weighted, updates.score, updates.longest])
         found[name] = np.array(rows).T
     notify("figures 5.13 and 5.14", 1.0)
     return found

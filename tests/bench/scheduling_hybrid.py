@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from queries.scheduling.strategies import Hybrid
 from tests.bench.scheduling_cases import LATE, OURS, SWEEPS, THESIS, Late, Sizes, quality
 from tests.bench.scheduling_figures import Scores, interval
+from tests.support.scheduling.strategies import Hybrid
 
 MEAN_REGRET, WORST_REGRET = 0.02, 0.05
 """Goals of the hybrid strategy."""

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from queries.scheduling.job_tree import find_horn_fragments, find_printed_fragments
+from queries.scheduling.job_tree import find_horn_fragments
 from tests.bench.kriging_figures import Tell
 from tests.bench.scheduling_cases import Sizes
 from tests.queries.scheduling.trees import best_by_programme, earned_by, random_tree
+from tests.support.scheduling.cuts import find_printed_fragments
 
 MOST_JOBS = 9
 ROUNDING = 1e-7

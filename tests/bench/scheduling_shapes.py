@@ -17,9 +17,10 @@ BURSTY = 0.8
 """Bias from which arrivals count as bursts."""
 
 REASONS: Mapping[str, str] = {
-    "figure 4.8: intelligent*+dd)": "a batch of a whole burst, some 100 tuples, has no laxity for all of them, so that "
-    "line 3 of algorithm 6 removes it as a whole; of batches of a fixed size few are removed",
-    "figure 4.8: intelligent*": "at this load batches of a fixed size are as good",
+    "figure 4.8*+dd)": "a batch of a whole burst, some 100 tuples, has no laxity for all of them, so "
+    "that line 3 of algorithm 6 removes it as a whole; of batches of a fixed size few are removed",
+    "figure 4.8*: batching beats none by far*": "handlers cost too little for it",
+    "figure 4.8*: intelligent*": "at this load batches of a fixed size are as good",
     "*best under bursts, late dropped by all": "once nobody works on what has expired, taking the densest alone has "
     "nothing that a last ditch could save, and a last ditch lets less dense pieces pass",
     "figure 4.10: *more*": "densest first weighs at every choice, deadlines first at the last ditch alone: both gain",
@@ -87,19 +88,22 @@ def of_sweeps(scores: Mapping[str, Mapping[Late, Mapping[str, Scores]]], sizes: 
     return [*shapes, record("figure 4.13: QoS rises with bias (opt-profit+pd)", rising[-1] - rising[0])]
 
 
-def of_batching(scores: Mapping[str, Scores]) -> list[dict[str, Any]]:
-    """Return the shapes of figure 4.8."""
-    place = {name: number for number, name in enumerate(BATCHINGS)}
+def of_batching(scores: Mapping[str, Mapping[str, Scores]]) -> list[dict[str, Any]]:
+    """Return the shapes of figure 4.8 at each cost of handlers."""
+    position = {name: number for number, name in enumerate(BATCHINGS)}
     shapes = []
-    for name, found in scores.items():
-        ours = found[place["intelligent"]]
-        shapes.append(record(f"figure 4.8: batching beats none by far ({name})", ours - found[0], above=BY_FAR))
-        shapes += [
-            record(f"figure 4.8: intelligent batching beats {fixed} ({name})", ours - found[place[fixed]])
-            for fixed in ("fixed length", "fixed interval")
-        ]
-    early = np.mean([found[place["intelligent"]] - found[place[BATCHINGS[-1]]] for found in scores.values()], axis=0)
-    return [*shapes, record("figure 4.8: to release early what is there pays", early)]
+    for cost, by_strategy in scores.items():
+        figure = f"figure 4.8, cost of handlers {cost}"
+        for name, found in by_strategy.items():
+            ours = found[position["intelligent"]]
+            shapes.append(record(f"{figure}: batching beats none by far ({name})", ours - found[0], above=BY_FAR))
+            shapes += [
+                record(f"{figure}: intelligent batching beats {fixed} ({name})", ours - found[position[fixed]])
+                for fixed in ("fixed length", "fixed interval")
+            ]
+        early = [found[position["intelligent"]] - found[position[BATCHINGS[-1]]] for found in by_strategy.values()]
+        shapes.append(record(f"{figure}: to release early what is there pays", np.mean(early, axis=0)))
+    return shapes
 
 
 def of_updates(scores: Mapping[str, Scores]) -> list[dict[str, Any]]:

@@ -73,10 +73,10 @@ def _run(load: float, queries: int, slices: int) -> dict[str, Any]:
         busy_s, planning_s, scheduling_s = (
             getattr(ended, name) - getattr(before, name) for name in ("busy_s", "planning_s", "scheduling_s")
         )
-        bound = _bound(standing, listed, capacity_s=period_s)
+        bound = bound_of(standing, listed, capacity_s=period_s)
         during = updates[: ended.evaluations - before.evaluations]
         evaluated = Counter(one.name for one in during)
-        reached = _weighted(evaluated, listed, slices)
+        reached = weighted(evaluated, listed, slices)
         kinds = {one["name"]: one["class"] for one in listed}
         delays: dict[str, list[float]] = {kind: [] for kind in KINDS}
         for one in during:
@@ -142,11 +142,11 @@ def _cost(opened: hg.OpenArchive, network: Network, folder: Path, queries: int, 
     return float(np.median(found[1:]))
 
 
-def _weighted(evaluated: Mapping[str, int], listed: list[dict[str, Any]], slices: int) -> float:
+def weighted(evaluated: Mapping[str, int], listed: list[dict[str, Any]], slices: int) -> float:
     return sum(min(evaluated.get(one["name"], 0) / slices, 1.0) * one["weight"] for one in listed)
 
 
-def _bound(standing: StandingQueries, listed: list[dict[str, Any]], *, capacity_s: float) -> float:
+def bound_of(standing: StandingQueries, listed: list[dict[str, Any]], *, capacity_s: float) -> float:
     """Return the greatest weighted update frequency that any schedule has in so much time a slice [s].
 
     A query is updated in a share f of the slices, a step runs in a share g of them, no less than any query that needs

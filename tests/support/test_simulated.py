@@ -1,16 +1,18 @@
 """The simulation: its graphs, its arrivals, and its scores against what can be counted by hand or slowly."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from queries.scheduling.job_tree import FixedLength, Intelligent, Shape, Single
+from queries.scheduling.job_tree import Shape, cut_into_fragments
 from queries.scheduling.step_graph import Tokens
-from queries.scheduling.strategies import STRATEGIES, make_strategy
 from tests.support.scheduling.arrivals import b_model, replayed
-from tests.support.scheduling.graphs import STREAMS, random_graph
+from tests.support.scheduling.batching import FixedLength, Intelligent, Single
+from tests.support.scheduling.graphs import STREAMS, Operator, QueryGraph, random_graph
 from tests.support.scheduling.quality import Input, Overheads, simulate
+from tests.support.scheduling.strategies import STRATEGIES, make_strategy
 from tests.support.scheduling.updates import random_standing, simulate_updates
 
 FREE = Overheads(0.0, 0.0, 0.0)
@@ -121,18 +123,44 @@ def slow_fifo(sources: list[Input]) -> float:
     for at, number, expiry_s in arrivals:
         now_s = max(now_s, at)
         shape = sources[number].shape
-        for cost_s, profit in zip(shape.costs_s, shape.profits, strict=True):
-            if expiry_s < now_s:
+        latest_s = max(slack for slack, profit in zip(shape.slacks_s, shape.profits, strict=True) if profit)
+        for cost_s, profit, slack_s in zip(shape.costs_s, shape.profits, shape.slacks_s, strict=True):
+            if expiry_s + latest_s < now_s:
                 break
             now_s += cost_s
-            earned += profit * (now_s <= expiry_s)
+            earned += profit * (now_s <= expiry_s + slack_s)
     return earned / sum(sum(source.shape.profits) * len(source.arrivals_s) for source in sources)
 
 
 def loaded(seed: int, load: float, *, count: int = 80) -> list[Input]:
     rng = np.random.default_rng(seed)
-    shapes = random_graph(rng, queries=20, operators=32).shapes([count] * STREAMS, work_s=10.0 * load)
-    return [Input(shape, b_model(rng, count, duration_s=10.0, bias=0.7), float(rng.uniform(1, 2))) for shape in shapes]
+    graph = random_graph(rng, queries=20, operators=32)
+    validities_s = rng.uniform(1, 2, STREAMS).tolist()
+    return [
+        Input(
+            replace(shape, slacks_s=graph.slacks_s(stream_, validities_s)),
+            b_model(rng, count, duration_s=10.0, bias=0.7),
+            validities_s[stream_],
+        )
+        for stream_, shape in enumerate(graph.shapes([count] * STREAMS, work_s=10.0 * load))
+    ]
+
+
+def test_an_output_expires_with_the_first_of_the_inputs_that_contribute_to_it() -> None:
+    # input 0 -> select -> join with input 1 -> answer;  input 0 -> answer of its own
+    operators = (
+        Operator(-1, 0, -1, 1.0, 1.0, 0.0),
+        Operator(0, 0, 1, 1.0, 1.0, 3.0),
+        Operator(0, 0, -1, 1.0, 1.0, 2.0),
+    )
+    graph = QueryGraph(operators)
+    assert graph.slacks_s(0, [6.0, 4.0, 9.0, 9.0]) == (0.0, -2.0, 0.0)
+    assert graph.slacks_s(1, [6.0, 4.0, 9.0, 9.0]) == (0.0,)
+    shape = Shape(("select", "join", "own"), (-1, 0, 0), (1.0, 1.0, 1.0), (0.0, 3.0, 2.0), (0.0, -2.0, 0.0))
+    # All is done at 3 s: of a tuple valid until 3.5 the join is late, which needed a tuple valid until 1.5.
+    found = simulate([stream(shape, [0.0], 3.5)], make_strategy("fifo"), Single(), overheads=FREE)
+    assert found.score == pytest.approx(2 / 5)
+    assert found.wasted_s == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -169,7 +197,7 @@ def test_opt_profit_earns_what_the_best_order_of_a_burst_does() -> None:
     # All comes at once, and all expires at once: the linear programme with precedence is the optimum.
     rng = np.random.default_rng(7)
     shape = random_graph(rng, queries=20, operators=32).shapes([400] * STREAMS, work_s=40.0)[0]
-    fragments = shape.cut("fragments").fragments
+    fragments = shape.cut(cut_into_fragments).fragments
     source = stream(shape, [0.0] * 400, 5.0)
     left_s, best = 5.0, 0.0
     for piece in fragments:
@@ -194,6 +222,27 @@ def test_a_token_grows_while_its_query_waits_and_is_credited_once() -> None:
     assert tokens.saved_tokens("q") == pytest.approx(20.0)
     tokens.forget("q")
     assert not tokens.stale_queries()
+
+
+def test_offers_that_turn_out_to_change_nothing_are_undone_and_what_saved_nothing_is_worth_its_weight() -> None:
+    tokens = Tokens({"p": 10.0, "q": 2.0})
+    for _ in range(3):
+        tokens.offer(["p", "q"])
+    assert tokens.profit("q") == tokens.saved_tokens("q") > 2.0
+    tokens.credit("p")
+    assert tokens.profit("p") == 10.0
+    tokens.withdraw("q")
+    assert tokens.score == pytest.approx(27.1 / 30)
+    assert tokens.profit("q") == 2.0
+
+
+def test_saved_tokens_do_not_keep_a_light_query_from_starving() -> None:
+    # A token saved for ever is worth ten weights: as much as an alert is anew.
+    standing = random_standing(np.random.default_rng(2))
+    light = simulate_updates(standing, make_strategy("opt-profit"), overload=4.0, slices=60)
+    fair = simulate_updates(standing, make_strategy("round-robin"), overload=4.0, slices=60)
+    assert light.longest == 60
+    assert fair.longest < 10
 
 
 def test_with_time_enough_every_query_is_updated_with_its_base() -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from queries.scheduling.job_tree import Batching, FixedInterval, FixedLength, Intelligent, Single
+from tests.support.scheduling.batching import Batching, FixedInterval, FixedLength, Intelligent, Single
 
 
 def batches(batching: Batching, times: list[float], *, laxity_s: float, gap_s: float) -> list[tuple[int, float]]:

@@ -5,17 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from queries.scheduling.job_tree import (
-    InvalidWork,
-    JobTree,
-    Shape,
-    cut_as_printed,
-    cut_into_fragments,
-    cut_into_jobs,
-    find_horn_fragments,
-    find_printed_fragments,
-)
+from queries.scheduling.job_tree import InvalidWork, JobTree, Shape, cut_into_fragments, find_horn_fragments
 from tests.queries.scheduling.trees import best_by_programme, best_by_trying, earned_by, random_tree
+from tests.support.scheduling.cuts import cut_as_printed, cut_into_jobs, find_printed_fragments, min_slacks_s
 
 OPS = ("J1", "J2", "J3", "J4", "J5", "J6", "J7", "J8")
 WORKED = Shape(
@@ -108,7 +100,7 @@ def test_a_fragment_waits_for_the_one_above_it_and_takes_the_least_slack_of_what
     assert [piece.jobs for piece in cut.fragments] == [(0, 1), (2,)]
     assert [piece.after for piece in cut.fragments] == [-1, 0]
     assert [piece.slack_s for piece in cut.fragments] == [5.0, 2.0]
-    assert shape.min_slacks_s == (2.0, 5.0, 2.0)
+    assert min_slacks_s(shape) == (2.0, 5.0, 2.0)
 
 
 @pytest.mark.parametrize(

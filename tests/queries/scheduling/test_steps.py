@@ -59,6 +59,16 @@ def test_a_query_given_anew_takes_the_place_of_what_stood_there() -> None:
     assert (tree.shape.names, tree.shape.profits, tree.deadline_s) == (("b",), (2.0,), 6.0)
 
 
+def test_an_answer_is_due_when_the_oldest_slice_that_it_lacks_expires() -> None:
+    graph = StepGraph()
+    graph.add("p", [GraphStep("a"), GraphStep("b", ("a",))], weight=1.0, validity_s=10.0)
+    graph.add("q", [GraphStep("a"), GraphStep("c", ("a",))], weight=1.0, validity_s=30.0)
+    tree = graph.tree(now_s=100.0, since_s={"q": 75.0})
+    assert tree.deadline_s == 105.0
+    assert dict(zip(tree.shape.names, tree.shape.slacks_s, strict=True)) == {"a": 0.0, "b": 5.0, "c": 0.0}
+    assert graph.tree(now_s=100.0).deadline_s == 110.0
+
+
 def test_a_query_given_anew_keeps_what_was_learnt_of_its_steps() -> None:
     graph = StepGraph()
     graph.add("p", [GraphStep("a"), GraphStep("b", ("a",))], weight=1.0, validity_s=5.0)

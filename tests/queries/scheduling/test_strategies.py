@@ -4,19 +4,18 @@ import numpy as np
 import pytest
 
 from hypergrid.core.errors import NotFound
-from queries.scheduling.job_tree import JobTree, Shape
-from queries.scheduling.strategies import (
-    SPARE,
+from queries.scheduling.job_tree import JobTree, Shape, cut_into_fragments
+from queries.scheduling.strategies import SPARE, Ordered, profit_key
+from queries.scheduling.strategy import NEVER_S, SchedulingStrategy, Work
+from tests.queries.scheduling.trees import random_tree
+from tests.support.scheduling.strategies import (
     STRATEGIES,
+    LastDitch,
     Order,
-    Ordered,
     make_deadline_dominant,
     make_profit_dominant,
     make_strategy,
-    profit_key,
 )
-from queries.scheduling.strategy import NEVER_S, SchedulingStrategy, Work
-from tests.queries.scheduling.trees import random_tree
 
 ALL = sorted(STRATEGIES)
 
@@ -152,7 +151,7 @@ def test_a_worker_of_round_robin_does_not_wait_for_what_another_makes() -> None:
 
 
 def running_one(order: Order, first: JobTree, *others: JobTree) -> tuple[SchedulingStrategy, Work]:
-    strategy = Ordered("tried", "fragments", order)
+    strategy = LastDitch("tried", cut_into_fragments, order)
     strategy.push(first, 0.0)
     running = strategy.next(0.0)
     assert running is not None
@@ -228,7 +227,7 @@ def test_equal_pieces_do_not_take_turns_at_their_last_ditch() -> None:
 
 
 def test_what_waits_no_longer_takes_no_memory_for_ever() -> None:
-    strategy = Ordered("tried", "fragments", Order(profit_key))
+    strategy = Ordered("tried", cut_into_fragments, profit_key)
     for number in range(20 * SPARE):
         # of two batches one is dense and runs; the other is not, and gets late where it lies
         strategy.push(single("dense", cost_s=1.0, profit=2.0, deadline_s=number + 9.0, ends_s=number + 9.0), number)

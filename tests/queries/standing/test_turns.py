@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from hypergrid.core.errors import TooLarge
+from queries.scheduling.job_tree import JobTree
 from queries.scheduling.step_graph import GraphStep, StepGraph
 from queries.standing import planning, shared_steps
 from queries.standing.service import StandingQueries
@@ -174,6 +175,43 @@ def test_where_all_is_fresh_all_tokens_were_earned(standing: StandingQueries, li
         standing.runner.settle()
     assert standing.runner.is_fresh()
     assert standing.statistics().token_score == pytest.approx(1.0)
+
+
+def test_what_waits_is_offered_to_the_strategy_for_all_the_tokens_that_it_saved(
+    standing: StandingQueries, live: Live, slowly: Slowly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = slowly(1.0)
+    crowd(standing)
+    profits: list[dict[str, float]] = []
+    push = standing.runner._strategy.push
+
+    def pushed(tree: JobTree, now_s: float) -> None:
+        profits.append({name: profit for name, profit in zip(tree.shape.names, tree.shape.profits, strict=True)})
+        push(tree, now_s)
+
+    monkeypatch.setattr(standing.runner._strategy, "push", pushed)
+    expected, compared = 0.0, 0
+    for _ in rush(standing, live, clock, 12):
+        state = standing.runner.state("kept0")
+        if state.evaluations:
+            break
+        expected = 0.001 + 0.9 * expected
+        if state.steps and profits and state.steps[-1].token in profits[-1]:
+            assert profits[-1][state.steps[-1].token] == pytest.approx(expected)
+            compared += 1
+    assert compared >= 3
+
+
+def test_a_retry_is_offered_no_token(standing: StandingQueries, live: Live) -> None:
+    standing.add(query("all", MEAN))
+    live.everywhere(10, 5.0)
+    standing.runner.settle()
+    live.everywhere(11, 5.0)
+    standing.runner._poll(standing.runner._monotonic())
+    once = standing.runner._tokens.saved_tokens("all")
+    assert once > 0
+    standing.runner._begin_round(standing.runner._monotonic())
+    assert standing.runner._tokens.saved_tokens("all") == once
 
 
 def test_who_asks_for_figures_disturbs_no_strategy(

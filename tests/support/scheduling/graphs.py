@@ -56,6 +56,25 @@ class QueryGraph:
                 found[number] = 1.0
         return found
 
+    def slacks_s(self, stream: int, validities_s: Sequence[float]) -> tuple[float, ...]:
+        """Return how much sooner each output of a tuple expires than the tuple, zero or less [s] (equation 4.1).
+
+        An output expires with the first of the inputs that contribute to it. Those that a join adds are as new as the
+        tuple itself: the newest that there can be.
+
+        Parameters
+        ----------
+        stream
+            The tuple's input.
+        validities_s
+            How long a tuple of each input is valid [s].
+        """
+        reached = [self.reached(other) for other in range(STREAMS)]
+        return tuple(
+            min(validities_s[other] for other in range(STREAMS) if number in reached[other]) - validities_s[stream]
+            for number in reached[stream]
+        )
+
     def shapes(self, counts: Sequence[int], *, work_s: float) -> list[Shape]:
         """Return the input job tree of one tuple of each input.
 

@@ -11,23 +11,24 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from queries.scheduling.job_tree import Batching, JobTree, Shape
+from queries.scheduling.job_tree import JobTree, Shape
 from queries.scheduling.strategy import SchedulingStrategy, Work
+from tests.support.scheduling.batching import Batching
 
 
 @dataclass(frozen=True)
 class Overheads:
-    """What scheduling costs.
+    """What scheduling costs: what the handlers of the strategies take that live workers call.
 
-    The thesis names no figures. These are assumed, not measured: of the size of one operator's work on a tuple. Figure
-    4.8 hangs on them (`hypergrid bench scheduling --case overheads`).
+    Measured by `tests.support.scheduling.handlers` on two shared processors, and rounded;
+    `hypergrid bench scheduling --case batching` measures them anew, and takes none, a tenth and ten times of them.
     """
 
-    interrupt_s: float = 4e-4
+    interrupt_s: float = 5e-6
     """Of a handler that runs [s]."""
-    step_s: float = 4e-6
+    step_s: float = 2e-7
     """Of a comparison in it [s]."""
-    switch_s: float = 4e-4
+    switch_s: float = 1e-6
     """Of a piece that begins or goes on after another [s]."""
 
 
@@ -36,7 +37,7 @@ class Input:
     """One input stream."""
 
     shape: Shape
-    """The job tree of one of its tuples."""
+    """The job tree of one of its tuples; its slacks say how much sooner than the tuple an output expires."""
     arrivals_s: NDArray[np.float64]
     """When its tuples are there, ordered [s], shape (n,)."""
     validity_s: float
@@ -143,7 +144,7 @@ class _Feed:
             arrived_s,
             expiries[0],
             float(len(expiries)),
-            ends_s=math.inf if late_runs else expiries[-1],
+            ends_s=math.inf if late_runs else expiries[-1] + _latest_s(self.shape),
             expiries_s=expiries,
         )
 
@@ -166,6 +167,7 @@ class _Run:
         self._tuples = sum(len(source.arrivals_s) for source in inputs)
         self._begun: dict[Work, int] = {}
         """Tuples that pieces which were handed back have passed."""
+        self._profits: dict[tuple[int, tuple[int, ...]], tuple[dict[float, float], float, Shape]] = {}
         self._now_s = 0.0
         self._charged = (0, 0)
         self._batches = 0
@@ -240,28 +242,34 @@ class _Run:
         """Let a piece go on until it is complete, or something happens: at least one tuple."""
         batch = work.tree
         assert isinstance(batch, TupleBatch)
-        expiries, unit_s, profit = batch.expiries_s, work.fragment.cost_s, work.fragment.profit
+        expiries, unit_s = batch.expiries_s, work.fragment.cost_s
+        # A tuple that is late for the outputs of a piece may still be needed by those that wait for it.
+        profits, last_s = self._find_profits(work)
+        first_s = min(profits)
         size = len(expiries)
         now_s = self._now_s
         place = self._begun.pop(work, 0)
         if not self._late_runs:
-            place = bisect_left(expiries, now_s, place)
+            place = bisect_left(expiries, now_s - last_s, place)
         while place < size:
             left = size - place
-            if now_s + unit_s * left <= expiries[place]:
+            if now_s + unit_s * left <= expiries[place] + first_s:
                 # All are in time, since the first would be even as the last.
-                count, timely = left, left
+                count = left
                 if now_s + unit_s * left > stop_s:
-                    count = timely = min(left, max(1, math.ceil((stop_s - now_s) / unit_s)))
+                    count = min(left, max(1, math.ceil((stop_s - now_s) / unit_s)))
+                self._earned += count * sum(profits.values())
             else:
-                count, timely = _passed(expiries, place, now_s, unit_s, stop_s, late_runs=self._late_runs)
-            self._earned += timely * profit
-            self._wasted_s += (count - timely) * unit_s
+                count, timely, useful = _passed(
+                    (expiries, place, last_s), now_s, unit_s, stop_s, list(profits), late_runs=self._late_runs
+                )
+                self._earned += sum(number * profit for number, profit in zip(timely, profits.values(), strict=True))
+                self._wasted_s += (count - useful) * unit_s
             self._busy_s += count * unit_s
             now_s += count * unit_s
             place += count
             if not self._late_runs:
-                place = bisect_left(expiries, now_s, place)
+                place = bisect_left(expiries, now_s - last_s, place)
             if now_s >= stop_s:
                 break
         self._now_s = now_s
@@ -272,6 +280,23 @@ class _Run:
         work.value *= share
         work.cost_s = (size - place) * unit_s
         return False
+
+    def _find_profits(self, work: Work) -> tuple[dict[float, float], float]:
+        """Return what the outputs of a piece earn for each tuple, by how much sooner than it they expire [s].
+
+        Beside it how much sooner than the tuple the last output of its tree expires [s].
+        """
+        key = (id(work.tree.shape), work.fragment.jobs)
+        if key not in self._profits:
+            shape, latest_s = work.tree.shape, _latest_s(work.tree.shape)
+            found: dict[float, float] = {}
+            for job in work.fragment.jobs:
+                if shape.profits[job]:
+                    slack_s = shape.slacks_s[job]
+                    found[slack_s] = found.get(slack_s, 0.0) + shape.profits[job]
+            # The shape is held, as another could get its identity.
+            self._profits[key] = (found or {latest_s: 0.0}, latest_s, shape)
+        return self._profits[key][:2]
 
     def _spend(self, seconds: float) -> None:
         self._now_s += seconds
@@ -287,15 +312,43 @@ class _Run:
         )
 
 
+def _latest_s(shape: Shape) -> float:
+    """Return how much sooner than its tuple the last output expires, zero or less [s]."""
+    return max(slack for slack, profit in zip(shape.slacks_s, shape.profits, strict=True) if profit)
+
+
 def _passed(
-    expiries: Sequence[float], place: int, now_s: float, unit_s: float, stop_s: float, *, late_runs: bool
-) -> tuple[int, int]:
-    """Return how many tuples run until something happens or one is to be passed over, and how many come in time."""
-    count = timely = 0
+    batch: tuple[Sequence[float], int, float],
+    now_s: float,
+    unit_s: float,
+    stop_s: float,
+    slacks_s: Sequence[float],
+    *,
+    late_runs: bool,
+) -> tuple[int, list[int], int]:
+    """Count the tuples that run until something happens or one is to be passed over.
+
+    Returns their number, how many of them are in time for the outputs of each slack, and for any.
+
+    Parameters
+    ----------
+    batch
+        Expiries of its tuples, the first that is to run, and how much sooner the last output of the tree expires.
+    now_s, unit_s, stop_s
+        Time, that of one tuple, and when something happens [s].
+    slacks_s
+        How much sooner the outputs of the piece expire [s].
+    late_runs
+        As of `simulate`.
+    """
+    expiries, place, latest_s = batch
+    count, useful, timely = 0, 0, [0] * len(slacks_s)
     for expiry_s in expiries[place:]:
-        if count and (now_s >= stop_s or (expiry_s < now_s and not late_runs)):
+        if count and (now_s >= stop_s or (expiry_s + latest_s < now_s and not late_runs)):
             break
         now_s += unit_s
         count += 1
-        timely += now_s <= expiry_s
-    return count, timely
+        in_time = [now_s <= expiry_s + slack_s for slack_s in slacks_s]
+        useful += any(in_time)
+        timely = [number + one for number, one in zip(timely, in_time, strict=True)]
+    return count, timely, useful

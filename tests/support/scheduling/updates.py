@@ -12,7 +12,7 @@ from queries.scheduling.strategy import SchedulingStrategy
 UserClass = Literal["alert", "user", "archive"]
 CLASSES: tuple[UserClass, ...] = ("alert", "user", "archive")
 Profits = Literal["tokens", "weights"]
-"""What an answer earns: the tokens that its query has saved (thesis 5.11), or its weight, as the live runner has it."""
+"""What an answer earns: the tokens that its query has saved (thesis 5.11), as for the live runner, or its weight."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Updates:
     """Share of the tokens that were credited, 0 to 1."""
     scheduled: int
     """Pieces that were chosen."""
+    longest: int
+    """Most slices that came while a query waited for an answer."""
 
 
 def random_standing(rng: np.random.Generator, *, queries: int = 30, sharing: float = 0.5) -> Standing:
@@ -108,6 +110,7 @@ def simulate_updates(
     for name, steps in standing.steps.items():
         answers.setdefault(steps[-1].token, []).append(name)
     tokens, counts = Tokens(standing.weights), dict.fromkeys(standing.weights, 0)
+    waits, longest = dict.fromkeys(standing.weights, 0), 0
     period_s = standing.work_s / overload
     now_s, tree = 0.0, None
     for number in range(slices):
@@ -115,6 +118,8 @@ def simulate_updates(
         if tree is not None:
             strategy.withdraw(tree)
         tokens.offer(standing.weights)
+        waits = {name: missed + 1 for name, missed in waits.items()}
+        longest = max(longest, *waits.values())
         # Every query is stale.
         tree = graph.tree(tokens.stale_queries() if profits == "tokens" else standing.weights, now_s=now_s)
         strategy.push(tree, now_s)
@@ -124,10 +129,11 @@ def simulate_updates(
                 for name in answers.get(tree.shape.names[job], ()):
                     tokens.credit(name)
                     counts[name] += 1
+                    waits[name] = 0
             strategy.done(work, now_s)
     frequency = {
         kind: float(np.mean([counts[name] / slices for name in counts if standing.classes[name] == kind]))
         for kind in CLASSES
     }
     weighted = sum(standing.weights[name] * count / slices for name, count in counts.items())
-    return Updates(frequency, weighted, tokens.score, strategy.statistics(now_s).chosen)
+    return Updates(frequency, weighted, tokens.score, strategy.statistics(now_s).chosen, longest)
