@@ -212,11 +212,11 @@ def make_plan(
         # Each block is computed once, so cached weights would not be used again.
         chosen = Strategy(count_at_stations(final), path_length, "auto", weights_bytes=0)
         return _build_plan(surface, rewritten, chosen, streamed_cells, None, streamed=True)
-    order = None
-    if watched is not None:
-        # Costs do not depend on strategy and blocks; only a walk's order depends on them.
-        steps = _build_plan(surface, rewritten, Strategy(0, path_length, "auto"), 1, None).steps
-        order = choose_order(final, watched, _find_costs(final, steps) if watched.order in WALKS else {})
+    costs_s: dict[str, float] = {}
+    if watched is not None and watched.order in WALKS:
+        # They do not depend on strategy and blocks.
+        costs_s = _find_costs(final, _build_plan(surface, rewritten, Strategy(0, path_length, "auto"), 1, None).steps)
+    order = None if watched is None else choose_order(final, watched, costs_s)
     name = strategy if isinstance(strategy, str) else "as asked"
 
     def plan_within(allowed: int | None, rewritten: RewriteResult) -> Plan:
@@ -262,7 +262,7 @@ def find_projected_times(plan: Plan) -> ProjectedTimes:
 
 def _find_costs(final: Perspective, steps: tuple[PlanStep, ...]) -> dict[str, float]:
     """Return the cost of all cells of each perspective [s], by token; measured, else tabulated."""
-    costs_s = {}
+    costs_s: dict[str, float] = {}
     for item, step in zip(final.list_chain(), steps, strict=True):
         measurement = MEASUREMENTS.peek(item.token)
         costs_s[item.token] = (

@@ -13,7 +13,6 @@ from hypergrid.core.errors import InvalidQuery, NotFound, TooLarge
 from hypergrid.core.times import SECOND_NS
 from hypergrid.execution.diagnostics import Tally
 from hypergrid.execution.operators.cells import Cells
-from hypergrid.execution.orders.orders import ORDERS, FixedOrder, Order, raster
 from hypergrid.execution.orders.walk import complete
 from hypergrid.execution.planning.costs import Meter
 from hypergrid.execution.planning.dependencies import Buffers, Times, first_and_last_boxes
@@ -230,19 +229,16 @@ class RunProgress:
 def run(
     plan: Plan,
     *,
-    order: str = "raster",
     watched: bool = True,
     outcome: Outcome | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[RunProgress]:
-    """Compute a plan block by block.
+    """Compute a plan block by block of places, row by row.
 
     Parameters
     ----------
     plan
         The plan to compute.
-    order
-        Order of the cells: "raster" or "coarse_to_fine".
     watched
         Whether values are read before all are computed; cells not computed yet are then NaN.
     outcome
@@ -253,13 +249,43 @@ def run(
     Returns
     -------
     An iterator over the state after each block; all share the same arrays. Closing it stops the run within one block.
-
-    Raises
-    ------
-    NotFound
-        Unknown order; raised before anything is computed.
     """
-    return _run_blocks(plan, ORDERS[order], outcome, watched=watched, clock=clock)
+    started_s, surface = clock(), plan.surface
+    total = surface.topology.space.count
+    outcome = outcome or _make_outcome(plan, watched=watched)
+    times_count = surface.topology.time.count
+    boxes: list[Times] = np.array_split(np.arange(times_count), -(-times_count // (plan.block_times or times_count)))
+    buffers = make_buffers(surface, plan.strategy, boxes, blocks=-(-total // plan.block_cells))
+    meter = Meter(clock)
+    evaluator = make_evaluator(plan, buffers, meter)
+    outcome.left_out, outcome.notes, outcome.work = evaluator.left_out, evaluator.diagnostics.notes, evaluator.work
+    space_token = surface.topology.space.token()
+    if len(boxes) > 1 and plan.block_cells >= total:
+        outcome.computed_times = np.zeros(times_count, dtype=bool)
+    materialise(evaluator, surface, plan.strategy.k, block_cells=plan.block_cells)
+    done, waited_s = 0, 0.0
+    for start in range(0, total, plan.block_cells):
+        stop = min(start + plan.block_cells, total)
+        # As a range they are copied as whole rows instead of index by index.
+        places, range_ = np.arange(start, stop, dtype=np.intp), slice(start, stop)
+        for number, times in enumerate(boxes):
+            last = number == len(boxes) - 1
+            if len(boxes) == 1:
+                outcome.put(range_, evaluator.surface(surface, places, out=outcome.get_view(range_)))
+            else:
+                outcome.put_times(range_, times, evaluator.surface(surface, places, times))
+                outcome.computed[range_] = last
+            if outcome.computed_times is not None:
+                outcome.computed_times[times] = True
+            if buffers is not None:
+                buffers.evict_box(number, last_places=stop == total)
+                outcome.buffered = buffers.peak
+            outcome.correlation = evaluator.correlation
+            outcome.extrapolated = evaluator.diagnostics.extrapolated.get(space_token)
+            seconds, cells = clock() - started_s, len(places) * len(times)
+            done, waited_s = done + cells, waited_s + seconds * cells
+            yield RunProgress(plan, outcome, stop if last else start, seconds, done, waited_s / done)
+    meter.save_sums()
 
 
 def _make_outcome(plan: Plan, *, watched: bool) -> Outcome:
@@ -284,50 +310,6 @@ def make_evaluator(plan: Plan, buffers: Buffers | None, meter: Meter) -> Evaluat
         pulled=from_boxes, buffers=buffers, meter=meter, weights=weights,
         reads_once=len(readers) <= 1,
     )  # fmt: skip
-
-
-def _run_blocks(
-    plan: Plan, order: Order, outcome: Outcome | None, *, watched: bool, clock: Callable[[], float]
-) -> Iterator[RunProgress]:
-    started_s, surface = clock(), plan.surface
-    total = surface.topology.space.count
-    # Take the order in parts: if a map does not fit in memory, neither do the indices of its cells.
-    cells_in_order = FixedOrder(order(surface.topology.space.shape))
-    outcome = outcome or _make_outcome(plan, watched=watched)
-    times_count = surface.topology.time.count
-    boxes: list[Times] = np.array_split(np.arange(times_count), -(-times_count // (plan.block_times or times_count)))
-    buffers = make_buffers(surface, plan.strategy, boxes, blocks=-(-total // plan.block_cells))
-    meter = Meter(clock)
-    evaluator = make_evaluator(plan, buffers, meter)
-    outcome.left_out, outcome.notes, outcome.work = evaluator.left_out, evaluator.diagnostics.notes, evaluator.work
-    space_token = surface.topology.space.token()
-    if len(boxes) > 1 and plan.block_cells >= total:
-        outcome.computed_times = np.zeros(times_count, dtype=bool)
-    materialise(evaluator, surface, plan.strategy.k, block_cells=plan.block_cells)
-    done, waited_s = 0, 0.0
-    for start in range(0, total, plan.block_cells):
-        stop = min(start + plan.block_cells, total)
-        places = cells_in_order.next_cells(plan.block_cells)
-        # Neighbouring places are written as one range: rows are copied as a whole instead of index by index.
-        range_ = slice(start, stop) if order is raster else places
-        for number, times in enumerate(boxes):
-            last = number == len(boxes) - 1
-            if len(boxes) == 1:
-                outcome.put(range_, evaluator.surface(surface, places, out=outcome.get_view(range_)))
-            else:
-                outcome.put_times(range_, times, evaluator.surface(surface, places, times))
-                outcome.computed[range_] = last
-            if outcome.computed_times is not None:
-                outcome.computed_times[times] = True
-            if buffers is not None:
-                buffers.evict_box(number, last_places=stop == total)
-                outcome.buffered = buffers.peak
-            outcome.correlation = evaluator.correlation
-            outcome.extrapolated = evaluator.diagnostics.extrapolated.get(space_token)
-            seconds, cells = clock() - started_s, len(places) * len(times)
-            done, waited_s = done + cells, waited_s + seconds * cells
-            yield RunProgress(plan, outcome, stop if last else start, seconds, done, waited_s / done)
-    meter.save_sums()
 
 
 # Boxes of a surface: some time cells of some places, in the order in which they are computed.
