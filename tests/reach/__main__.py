@@ -1,0 +1,151 @@
+"""Find the functions of the product that users cannot reach: `python -m tests.reach [TESTS …]`.
+
+Tests of `suite.py` are run, and each function that a user could have called is counted (`hook/sitecustomize.py` says
+when). Those that were not are reported, but for those of `unexercised.toml`, each of which has a reason.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.reach.doors import find_doors
+from tests.reach.functions import ROOMS, ROOT, Function, add_compiled, list_functions
+from tests.reach.reasons import read_reasons
+from tests.reach.suite import SERVERS, SUITE
+
+STATE: Final = ROOT / "build" / "reach"
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Which functions were called as users call them."""
+
+    functions: Sequence[Function]
+    """All that do something."""
+    reached: frozenset[str]
+    reasons: dict[str, str]
+
+    @property
+    def unreached(self) -> list[Function]:
+        return [function for function in self.functions if function.key not in self.reached]
+
+    @property
+    def unexplained(self) -> list[Function]:
+        return [function for function in self.unreached if function.key not in self.reasons]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "functions": len(self.functions),
+            "reached": len(self.functions) - len(self.unreached),
+            "unreached": [
+                {
+                    "file": function.file,
+                    "name": function.name,
+                    "line": function.line,
+                    "reason": self.reasons.get(function.key),
+                }
+                for function in self.unreached
+            ],
+        }
+
+    def describe(self) -> str:
+        """Return the count, and the functions that were not reached and have no reason, by file."""
+        reached, unreached = len(self.functions) - len(self.unreached), self.unreached
+        explained = len(unreached) - len(self.unexplained)
+        lines = [
+            f"users reach {reached:,} of {len(self.functions):,} functions ({reached / len(self.functions):.1%}); "
+            f"{explained} others have a reason in tests/reach/unexercised.toml, {len(self.unexplained)} have none"
+        ]
+        by_file: dict[str, list[Function]] = defaultdict(list)
+        for function in self.unexplained:
+            by_file[function.file].append(function)
+        for file, functions in by_file.items():
+            lines.append(file)
+            lines += [f"  {function.line}: {function.name}" for function in functions]
+        return "\n".join(lines)
+
+
+def prepare(state: Path, functions: Iterable[Function]) -> dict[str, str]:
+    """Write what processes need to mark functions, and return their environment."""
+    first: dict[str, int] = {}
+    count = 0
+    for count, function in enumerate(functions, 1):
+        first.setdefault(function.file, count - 1)
+    table = {
+        "root": str(ROOT),
+        "rooms": ROOMS,
+        "first": first,
+        "doors": sorted(find_doors()),
+        "servers": SERVERS,
+    }
+    state.mkdir(parents=True, exist_ok=True)
+    (state / "table.json").write_text(json.dumps(table), encoding="utf-8")
+    (state / "marks").write_bytes(bytes(count))
+    # Marks are numbers in the bytecode: it is kept apart from that of other runs, and for these sources only.
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted([*map(ROOT.joinpath, first), *Path(__file__).parent.glob("functions.py")]):
+        digest.update(path.read_bytes())
+    hook = Path(__file__).parent / "hook"
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    return {
+        **environment,
+        "PYTHONPATH": os.pathsep.join((str(hook), str(ROOT))),
+        "PYTHONPYCACHEPREFIX": str(state / f"bytecode-{digest.hexdigest()}"),
+        "HYPERGRID_REACH": str(state),
+    }
+
+
+def run(tests: Sequence[str], state: Path, workers: int) -> int:
+    """Run tests, add what they reached to `reached.json`, and return the status of pytest."""
+    functions = list_functions()
+    environment = prepare(state, functions)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--dist", "loadfile", "-n", str(workers)]
+    status = subprocess.run([*command, *tests], cwd=ROOT, env=environment, check=False).returncode
+    marks = (state / "marks").read_bytes()
+    keys = {function.key for function, mark in zip(functions, marks, strict=True) if mark}
+    (state / "reached.json").write_text(json.dumps(sorted(keys | read_reached(state)), indent=0), encoding="utf-8")
+    return status
+
+
+def read_reached(state: Path) -> set[str]:
+    """Return the keys of what earlier runs reached."""
+    path = state / "reached.json"
+    return set(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else set()
+
+
+def judge(state: Path) -> Reach:
+    """Compare what was reached with the functions that there are now."""
+    functions = list_functions()
+    reached = add_compiled(functions, read_reached(state))
+    return Reach([function for function in functions if function.kind != "empty"], frozenset(reached), read_reasons())
+
+
+def main() -> int:
+    """Run what the command line names; the status is 1 if a function was not reached and has no reason."""
+    parser = argparse.ArgumentParser(prog="python -m tests.reach", description=__doc__.partition("\n")[0])
+    parser.add_argument("tests", nargs="*", help="files or folders instead of the whole suite; adds to earlier runs")
+    parser.add_argument("--report", action="store_true", help="run nothing: report what earlier runs reached")
+    parser.add_argument("--json", action="store_true", help="print JSON, with all functions that were not reached")
+    parser.add_argument("--state", type=Path, default=STATE, help="folder of what was reached")
+    parser.add_argument("-n", "--workers", type=int, default=2, help="processes that run tests")
+    asked = parser.parse_args()
+    if not asked.report:
+        if not asked.tests:
+            shutil.rmtree(asked.state, ignore_errors=True)
+        run(asked.tests or SUITE, asked.state, asked.workers)
+    reach = judge(asked.state)
+    print(json.dumps(reach.as_json(), indent=1) if asked.json else reach.describe())
+    return int(bool(reach.unexplained))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
