@@ -20,8 +20,9 @@ from typing import Any, Final
 from tests.reach.doors import find_doors
 from tests.reach.functions import ROOMS, ROOT, Function, add_compiled, list_functions
 from tests.reach.reasons import read_reasons
-from tests.reach.suite import SERVERS, SUITE
+from tests.reach.suite import LEFT_OUT, SERVERS, SUITE
 
+HERE: Final = Path(__file__).resolve().parent
 STATE: Final = ROOT / "build" / "reach"
 
 
@@ -74,17 +75,19 @@ class Reach:
         return "\n".join(lines)
 
 
-def prepare(state: Path, functions: Iterable[Function]) -> dict[str, str]:
+def prepare(
+    state: Path, functions: Iterable[Function], doors: Iterable[tuple[str, str]], root: Path = ROOT
+) -> dict[str, str]:
     """Write what processes need to mark functions, and return their environment."""
     first: dict[str, int] = {}
     count = 0
     for count, function in enumerate(functions, 1):
         first.setdefault(function.file, count - 1)
     table = {
-        "root": str(ROOT),
+        "root": str(root),
         "rooms": ROOMS,
         "first": first,
-        "doors": sorted(find_doors()),
+        "doors": sorted(doors),
         "servers": SERVERS,
     }
     state.mkdir(parents=True, exist_ok=True)
@@ -92,28 +95,30 @@ def prepare(state: Path, functions: Iterable[Function]) -> dict[str, str]:
     (state / "marks").write_bytes(bytes(count))
     # Marks are numbers in the bytecode: it is kept apart from that of other runs, and for these sources only.
     digest = hashlib.blake2b(digest_size=8)
-    for path in sorted([*map(ROOT.joinpath, first), *Path(__file__).parent.glob("functions.py")]):
+    for path in [*map(root.joinpath, first), HERE / "functions.py"]:
         digest.update(path.read_bytes())
-    hook = Path(__file__).parent / "hook"
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     return {
         **environment,
-        "PYTHONPATH": os.pathsep.join((str(hook), str(ROOT))),
+        "PYTHONPATH": os.pathsep.join((str(HERE / "hook"), str(root), str(ROOT))),
         "PYTHONPYCACHEPREFIX": str(state / f"bytecode-{digest.hexdigest()}"),
         "HYPERGRID_REACH": str(state),
     }
 
 
-def run(tests: Sequence[str], state: Path, workers: int) -> int:
-    """Run tests, add what they reached to `reached.json`, and return the status of pytest."""
+def run(tests: Sequence[str], state: Path, workers: int) -> None:
+    """Run tests, and add what they reached to `reached.json`, also if they are interrupted."""
     functions = list_functions()
-    environment = prepare(state, functions)
+    environment = prepare(state, functions, find_doors())
+    left_out = [f"--ignore={file}" for file in LEFT_OUT]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--dist", "loadfile", "-n", str(workers)]
-    status = subprocess.run([*command, *tests], cwd=ROOT, env=environment, check=False).returncode
-    marks = (state / "marks").read_bytes()
-    keys = {function.key for function, mark in zip(functions, marks, strict=True) if mark}
-    (state / "reached.json").write_text(json.dumps(sorted(keys | read_reached(state)), indent=0), encoding="utf-8")
-    return status
+    try:
+        subprocess.run([*command, *left_out, *tests], cwd=ROOT, env=environment, check=False)
+    finally:
+        marks = (state / "marks").read_bytes()
+        keys = {function.key for function, mark in zip(functions, marks, strict=True) if mark}
+        reached = sorted(keys | read_reached(state))
+        (state / "reached.json").write_text(json.dumps(reached, indent=0), encoding="utf-8")
 
 
 def read_reached(state: Path) -> set[str]:
@@ -141,7 +146,8 @@ def main() -> int:
     if not asked.report:
         if not asked.tests:
             shutil.rmtree(asked.state, ignore_errors=True)
-        run(asked.tests or SUITE, asked.state, asked.workers)
+        suite = sorted({str(path) for pattern in SUITE for path in ROOT.glob(pattern)})
+        run(asked.tests or suite, asked.state, asked.workers)
     reach = judge(asked.state)
     print(json.dumps(reach.as_json(), indent=1) if asked.json else reach.describe())
     return int(bool(reach.unexplained))

@@ -1,4 +1,4 @@
-"""What a user calls in Python: the names of `hypergrid`, those that code of the documents imports, and their methods."""
+"""What users call in Python: names of `hypergrid`, those that code of the documents imports, and their methods."""
 
 import ast
 import importlib

@@ -92,10 +92,10 @@ def instrument(source: bytes, first: int) -> ast.Module:
         if kind != "python":
             continue
         marking = ast.parse(f"__reached__[{number}] or __reach__({number})").body[0]
-        docstring = ast.get_docstring(node, clean=False) is not None
+        start = int(ast.get_docstring(node, clean=False) is not None)
         for item in ast.walk(marking):
-            ast.copy_location(item, node.body[0])
-        node.body.insert(int(docstring), marking)
+            ast.copy_location(item, node.body[start])
+        node.body.insert(start, marking)
     return tree
 
 

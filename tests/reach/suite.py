@@ -6,26 +6,22 @@ SERVERS: Final = ("tests/serving.py",)
 """Files of the tests on the stack of each request that they serve; they call nothing themselves."""
 SUITE: Final = (
     # Commands, and the code of READMEs and of the guide.
-    "tests/end_to_end",
+    "tests/end_to_end/test_*.py",
     "tests/hypergrid/cli",
     "tests/ingest/cli",
     "tests/queries/standing/test_commands.py",
     "tests/queries/test_backup_commands.py",
     # HTTP, by clients of all kinds.
-    "tests/queries/web",
     "tests/queries/test_damaged_state.py",
-    # Pages.
-    "tests/browser",
+    "tests/queries/web",
     # Python.
+    "tests/hypergrid/test_*.py",
     "tests/hypergrid/analysis",
-    "tests/hypergrid/execution",
     "tests/hypergrid/formats",
-    "tests/hypergrid/interpolation/test_methods_in_queries.py",
-    "tests/hypergrid/perspective",
     "tests/hypergrid/plots",
     "tests/hypergrid/topology",
-    "tests/hypergrid/wo_join/test_join.py",
-    "tests/hypergrid",
+    "tests/hypergrid/perspective",
+    "tests/hypergrid/execution",
     # Streams, quality tests and repairs, by their commands.
     "tests/ingest/importing",
     "tests/ingest/repair",
@@ -37,4 +33,11 @@ SUITE: Final = (
     "tests/ingest/test_s3.py",
     "tests/ingest/test_stream.py",
     "tests/ingest/test_stream_kill.py",
+    # Pages.
+    "tests/browser",
 )
+"""Patterns of files and folders."""
+LEFT_OUT: Final = {
+    "tests/end_to_end/test_wheel.py": "an installation has other files than the checkout, whose functions are counted"
+}
+"""Files that the patterns meet and that are not run, with the reason."""

@@ -34,11 +34,13 @@ def _install() -> None:
     def kind_of(file: str) -> str:
         if file in first:
             return "product"
-        if file.startswith(tests):
-            return "" if file in served else "test"
+        if file == "<string>":
+            return "script"
         if file.endswith(".md") or file.startswith("block at line"):
             return "document"
-        return "script" if file == "<string>" else ""
+        # A script that is started by a relative path.
+        path = os.path.abspath(file)
+        return "test" if path.startswith(tests) and path not in served else ""
 
     def is_of_a_user() -> bool:
         frame = sys._getframe(2)
