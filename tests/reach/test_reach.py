@@ -66,7 +66,7 @@ import subprocess, sys
 from hypergrid import product
 from hypergrid.product import door, in_a_thread, private
 private()
-door(callback=private)
+door(callback=lambda: private())
 in_a_thread()
 exec(compile("product.of_a_document()", "README.md", "exec"))
 script = "from hypergrid import product; product.of_a_script(); product.door()"
