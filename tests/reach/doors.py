@@ -1,4 +1,4 @@
-"""What users call in Python: names of `hypergrid`, those that code of the documents imports, and their methods."""
+"""What users call in Python: names of `hypergrid` and of modules that code of the documents uses, and their methods."""
 
 import ast
 import importlib
@@ -20,12 +20,13 @@ _CODE: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def _documented_names() -> Iterator[tuple[str, str]]:
-    """Yield modules and names that the code of READMEs and of the guide imports from the product."""
+    """Yield modules and names that the code of READMEs and of the guide imports, and all that these modules offer."""
     documents = [ROOT / "README.md", *(path for room in ROOMS for path in sorted((ROOT / room).rglob("*.md")))]
     for block in (block for path in documents for block in _CODE.findall(path.read_text("utf-8"))):
         for node in ast.walk(ast.parse(block)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in ROOMS:
-                yield from ((node.module or "", alias.name) for alias in node.names)
+                offered = getattr(importlib.import_module(node.module or ""), "__all__", ())
+                yield from ((node.module or "", name) for name in (*offered, *(alias.name for alias in node.names)))
 
 
 def find_doors() -> set[tuple[str, str]]:
