@@ -106,14 +106,14 @@ def prepare(
     }
 
 
-def run(tests: Sequence[str], state: Path, workers: int) -> None:
-    """Run tests, and add what they reached to `reached.json`, also if they are interrupted."""
+def run(arguments: Sequence[str], state: Path, workers: int) -> None:
+    """Run pytest with these arguments, and add what was reached to `reached.json`, also if it is interrupted."""
     functions = list_functions()
     environment = prepare(state, functions, find_doors())
     left_out = [f"--ignore={file}" for file in LEFT_OUT]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--dist", "loadfile", "-n", str(workers)]
     try:
-        subprocess.run([*command, *left_out, *tests], cwd=ROOT, env=environment, check=False)
+        subprocess.run([*command, *left_out, *arguments], cwd=ROOT, env=environment, check=False)
     finally:
         marks = (state / "marks").read_bytes()
         keys = {function.key for function, mark in zip(functions, marks, strict=True) if mark}
@@ -136,18 +136,22 @@ def judge(state: Path) -> Reach:
 
 def main() -> int:
     """Run what the command line names; the status is 1 if a function was not reached and has no reason."""
-    parser = argparse.ArgumentParser(prog="python -m tests.reach", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.reach",
+        description=__doc__.partition("\n")[0],
+        epilog="Other options, such as --quick, go to pytest.",
+    )
     parser.add_argument("tests", nargs="*", help="files or folders instead of the whole suite; adds to earlier runs")
     parser.add_argument("--report", action="store_true", help="run nothing: report what earlier runs reached")
     parser.add_argument("--json", action="store_true", help="print JSON, with all functions that were not reached")
     parser.add_argument("--state", type=Path, default=STATE, help="folder of what was reached")
     parser.add_argument("-n", "--workers", type=int, default=2, help="processes that run tests")
-    asked = parser.parse_args()
+    asked, of_pytest = parser.parse_known_args()
     if not asked.report:
         if not asked.tests:
             shutil.rmtree(asked.state, ignore_errors=True)
         suite = sorted({str(path) for pattern in SUITE for path in ROOT.glob(pattern)})
-        run(asked.tests or suite, asked.state, asked.workers)
+        run([*of_pytest, *(asked.tests or suite)], asked.state, asked.workers)
     reach = judge(asked.state)
     print(json.dumps(reach.as_json(), indent=1) if asked.json else reach.describe())
     return int(bool(reach.unexplained))

@@ -20,6 +20,8 @@ SUITE: Final = (
     "tests/hypergrid/formats",
     "tests/hypergrid/plots",
     "tests/hypergrid/topology",
+    "tests/hypergrid/wo_join",
+    "tests/hypergrid/interpolation/test_conventions.py",
     "tests/hypergrid/perspective",
     "tests/hypergrid/execution",
     # Streams, quality tests and repairs, by their commands.
