@@ -50,7 +50,8 @@ def _add(item: Any, doors: set[tuple[str, str]], seen: set[type]) -> None:  # no
         seen.add(item)
         for parent in item.__mro__:
             for name, member in vars(parent).items():
-                if not name.startswith("_") or name.endswith("__"):
+                # Methods that notebooks and completion call are named `_repr_html_` and the like.
+                if not name.startswith("_") or name.endswith("_"):
                     _add(member, doors, seen)
         return
     for function in map(inspect.unwrap, filter(callable, functions)):
