@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from tests.reach.functions import ROOMS, ROOT
 
-ENTRIES: Final = (("hypergrid.cli.main", "main"),)
-"""What installed commands call."""
-INNER: Final = ("hypergrid.archive", "hypergrid.perspective.tree")
+ENTRIES: Final = (("hypergrid.cli.main", "main"), ("hypergrid.core.result_dataset", "ResultDataset"))
+"""What the installed command calls, and the kind of data set that queries return."""
+INNER: Final = ("hypergrid.archive.archive", "hypergrid.perspective.tree")
 """Modules whose classes public objects also give: what `OpenArchive.store` holds is the engine's, not a user's."""
 _CODE: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
