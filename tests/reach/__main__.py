@@ -83,25 +83,25 @@ def prepare(
     count = 0
     for count, function in enumerate(functions, 1):
         first.setdefault(function.file, count - 1)
+    # Marks are numbers in the bytecode: it is kept for these sources only.
+    digest = hashlib.blake2b(digest_size=8)
+    for path in [*map(root.joinpath, first), HERE / "functions.py"]:
+        digest.update(path.read_bytes())
     table = {
         "root": str(root),
         "rooms": ROOMS,
         "first": first,
         "doors": sorted(doors),
         "servers": SERVERS,
+        "bytecode": str(state / f"bytecode-{digest.hexdigest()}"),
     }
     state.mkdir(parents=True, exist_ok=True)
     (state / "table.json").write_text(json.dumps(table), encoding="utf-8")
     (state / "marks").write_bytes(bytes(count))
-    # Marks are numbers in the bytecode: it is kept apart from that of other runs, and for these sources only.
-    digest = hashlib.blake2b(digest_size=8)
-    for path in [*map(root.joinpath, first), HERE / "functions.py"]:
-        digest.update(path.read_bytes())
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     return {
         **environment,
         "PYTHONPATH": os.pathsep.join((str(HERE / "hook"), str(root), str(ROOT))),
-        "PYTHONPYCACHEPREFIX": str(state / f"bytecode-{digest.hexdigest()}"),
         "HYPERGRID_REACH": str(state),
     }
 
@@ -151,7 +151,7 @@ def main() -> int:
         if not asked.tests:
             shutil.rmtree(asked.state, ignore_errors=True)
         suite = sorted({str(path) for pattern in SUITE for path in ROOT.glob(pattern)})
-        run([*of_pytest, *(asked.tests or suite)], asked.state, asked.workers)
+        run([*of_pytest, *(asked.tests or suite)], asked.state.resolve(), asked.workers)
     reach = judge(asked.state)
     print(json.dumps(reach.as_json(), indent=1) if asked.json else reach.describe())
     return int(bool(reach.unexplained))

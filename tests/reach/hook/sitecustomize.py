@@ -91,6 +91,8 @@ def _install() -> None:
                 spec.loader = Loader(name, spec.origin)
             return spec
 
+    # Marks are numbers in the bytecode, which is kept apart from that of processes without marks.
+    sys.pycache_prefix = table["bytecode"]
     builtins.__reached__ = marks  # type: ignore[attr-defined]
     builtins.__reach__ = reach  # type: ignore[attr-defined]
     sys.meta_path.insert(0, Finder())  # type: ignore[arg-type]
