@@ -12,8 +12,15 @@ from typing import Any, Final
 
 from tests.reach.functions import ROOMS, ROOT
 
-ENTRIES: Final = (("hypergrid.cli.main", "main"), ("hypergrid.core.result_dataset", "ResultDataset"))
-"""What the installed command calls, and the kind of data set that queries return."""
+ENTRIES: Final = (
+    # What the installed command calls.
+    ("hypergrid.cli.main", "main"),
+    # The kind of data set that queries return.
+    ("hypergrid.core.result_dataset", "ResultDataset"),
+    # The README names it: what `hypergrid ingest` calls with a user's files.
+    ("ingest.job", "ingest"),
+)
+"""What users call, or hold, besides."""
 INNER: Final = ("hypergrid.archive.archive", "hypergrid.perspective.tree")
 """Modules whose classes public objects also give: what `OpenArchive.store` holds is the engine's, not a user's."""
 _CODE: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -29,12 +29,7 @@ SUITE: Final = (
     "tests/ingest/repair",
     "tests/ingest/reprocess",
     "tests/ingest/sources",
-    "tests/ingest/test_kill.py",
-    "tests/ingest/test_publication.py",
-    "tests/ingest/test_readme.py",
-    "tests/ingest/test_s3.py",
-    "tests/ingest/test_stream.py",
-    "tests/ingest/test_stream_kill.py",
+    "tests/ingest/test_*.py",
     # Pages.
     "tests/browser",
 )
