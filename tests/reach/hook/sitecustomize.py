@@ -87,8 +87,10 @@ def _install() -> None:
             if name.partition(".")[0] not in table["rooms"]:
                 return None
             spec = importlib.machinery.PathFinder.find_spec(name, path, target)  # type: ignore[arg-type]
-            if spec is not None and spec.origin in first:
-                spec.loader = Loader(name, spec.origin)
+            # A folder of the checkout may be a link elsewhere.
+            origin = "" if spec is None else os.path.realpath(spec.origin or "")
+            if spec is not None and origin in first:
+                spec.loader = Loader(name, origin)
             return spec
 
     # Marks are numbers in the bytecode, which is kept apart from that of processes without marks.
