@@ -17,6 +17,8 @@ ENTRIES: Final = (
     ("hypergrid.cli.main", "main"),
     # The kind of data set that queries return.
     ("hypergrid.core.result_dataset", "ResultDataset"),
+    # What completion asks.
+    ("hypergrid", "__dir__"),
     # The README names it: what `hypergrid ingest` calls with a user's files.
     ("ingest.job", "ingest"),
 )
