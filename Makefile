@@ -1,6 +1,6 @@
 # Each target makes the environment .venv first, where it is missing or its lock has changed. Needs Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help setup chromium firefox mosquitto judges atlas demo serve docs warm quick test soak check bench lock clean
+.PHONY: help setup chromium firefox mosquitto judges atlas demo serve docs warm quick test reach soak check bench lock clean
 
 BIN := .venv/bin
 STAMP := .venv/ready
@@ -84,6 +84,9 @@ test: chromium firefox mosquitto judges atlas warm ## check, and all tests but t
 	$(BIN)/python -m pytest -n $(WORKERS) $(SPREAD) $(ARGS); tested=$$?; \
 	wait $$checking; checked=$$?; cat .venv/check.log; \
 	if [ $$checked -ne 0 ]; then echo "make check failed: see above" >&2; fi; exit $$((tested || checked))
+
+reach: chromium mosquitto judges atlas warm ## functions that no command, request, page or Python user reaches (ARGS=--report runs nothing)
+	$(BIN)/python -m tests.reach $(ARGS)
 
 soak: $(STAMP) chromium mosquitto judges ## the long proofs
 	$(BIN)/python -m pytest -m soak $(ARGS)

@@ -487,7 +487,7 @@ class Archive:
             There is no such variable.
         """
         group = self._get_group(variable)
-        return group.readings if self.as_of_ns is None else count_as_of(group, self.slices, self.as_of_ns)["readings"]
+        return group.readings if self.as_of_ns is None else count_as_of(group, self.slices, self.as_of_ns)
 
     def count_at_least(
         self,
@@ -545,16 +545,6 @@ class Archive:
     def streams(self) -> Mapping[str, Mapping[str, object]]:
         """Latest recorded state of each stream that wrote into the archive, by its id."""
         return MappingProxyType(self.root.streams)
-
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Count the content of each variable.
-
-        The keys are "series", "readings", "values", "missing", "superseded" and "slices". "readings" excludes
-        superseded ones and is the sum of "values" and "missing" (reported without a value). "slices" is the number of
-        slices with a reading, counted from the flags on each call.
-        """
-        with self._translate_errors():
-            return {name: self._count_group(self._get_group(name)) for name in self.root.variables}
 
     @contextmanager
     def commit(
@@ -793,8 +783,3 @@ class Archive:
         if variable not in self._extents:
             self._extents[variable] = find_extent(self._get_group(variable), self.slices, self.as_of_ns)
         return self._extents[variable]
-
-    def _count_group(self, group: VariableGroup) -> dict[str, int]:
-        counts = count_as_of(group, self.slices, self.as_of_ns)
-        listed = len(self.list_series(group.variable.name))
-        return {"series": listed, "values": counts["readings"] - counts["missing"], **counts}

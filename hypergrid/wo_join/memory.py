@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound, TooLarge
-from hypergrid.wo_join.config import Strategy
 
 
 @dataclass(frozen=True)
@@ -47,45 +46,6 @@ def buffer_bounds(scrambling_factor: ArrayLike, rate_hz: ArrayLike, lag: ArrayLi
     # The 1e-9 keeps rounding errors from adding a tuple.
     bounds: NDArray[np.float64] = np.maximum(1.0, np.ceil(pairs.max(axis=1) - 1e-9))
     return bounds
-
-
-def strategy_bounds(
-    strategy: Strategy,
-    scrambling_factor: ArrayLike,
-    rate_hz: ArrayLike,
-    multiplicity: ArrayLike,
-    lag: ArrayLike,
-    *,
-    ahead: float,
-) -> NDArray[np.float64]:
-    """Return the tuples per stream that a join with a strategy may hold in memory (thesis 3.5), shape (n,).
-
-    Sorted streams have their multiplicity for a scrambling factor. Synchronised streams have no lag, but `ahead` tuples
-    that were read in advance. The sort buffers, one scrambling factor for each stream that is sorted, are not included.
-
-    Parameters
-    ----------
-    strategy
-        "msf" sorts, "dbf" synchronises, "hybrid" does both.
-    scrambling_factor, rate_hz, lag
-        As in `buffer_bounds`.
-    multiplicity
-        Most tuples with one key of each stream, shape (n,).
-    ahead
-        C of section 3.5.2 [tuples].
-
-    Examples
-    --------
-    >>> strategy_bounds("msf", [4, 10], [1.0, 2.0], [1, 1], [[0, 3], [-50, 0]], ahead=1024).tolist()
-    [5.0, 1.0]
-    >>> strategy_bounds("dbf", [4, 10], [1.0, 2.0], [1, 1], [[0, 3], [-50, 0]], ahead=1024).tolist()
-    [1033.0, 1042.0]
-    """
-    factors = np.asarray(scrambling_factor if strategy == "dbf" else multiplicity, np.float64)
-    if strategy == "msf":
-        return buffer_bounds(factors, rate_hz, lag)
-    synchronised = np.zeros((len(factors), len(factors)))
-    return buffer_bounds(factors, rate_hz, synchronised) + ahead
 
 
 def combine_parameters(inputs: Sequence[StreamParameters]) -> StreamParameters:

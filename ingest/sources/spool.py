@@ -226,11 +226,6 @@ class Spool:
         """Number of the last record that is on disk."""
         return self._durable
 
-    @property
-    def waiting(self) -> int:
-        """Number of records that are not on disk yet."""
-        return self._next - 1 - self._durable
-
     def append(self, records: Iterable[SpoolRecord], *, may_roll: bool = True) -> int:
         """Buffer records and return the number of the last one; `flush` writes them to disk.
 

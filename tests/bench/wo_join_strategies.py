@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hypergrid.wo_join import Matches, WoJoin
-from hypergrid.wo_join.memory import buffer_bounds, strategy_bounds
+from hypergrid.wo_join.memory import buffer_bounds
 from hypergrid.wo_join.spilling.reorder_buffer import AHEAD
 from tests.bench.kriging_figures import Tell
 from tests.bench.wo_join_cases import (
@@ -224,6 +225,38 @@ def formula(arrivals: Arrivals, kind: Kind) -> float:
         bounds = [strategy_bounds(kind, factors, rates, repeated, lag, ahead=AHEAD).sum() for lag in course]
     sorting = 0 if kind in ("none", "dbf") else int(factors.sum())
     return float(np.mean(bounds)) + sorting
+
+
+def strategy_bounds(
+    strategy: Literal["msf", "dbf", "hybrid"],
+    scrambling_factor: ArrayLike,
+    rate_hz: ArrayLike,
+    multiplicity: ArrayLike,
+    lag: ArrayLike,
+    *,
+    ahead: float,
+) -> Floats:
+    """Return the tuples per stream that a join with a strategy may hold in memory (thesis 3.5), shape (n,).
+
+    Sorted streams have their multiplicity for a scrambling factor. Synchronised streams have no lag, but `ahead` tuples
+    that were read in advance. The sort buffers, one scrambling factor for each stream that is sorted, are not included.
+
+    Parameters
+    ----------
+    strategy
+        "msf" sorts, "dbf" synchronises, "hybrid" does both.
+    scrambling_factor, rate_hz, lag
+        As in `buffer_bounds`.
+    multiplicity
+        Most tuples with one key of each stream, shape (n,).
+    ahead
+        C of section 3.5.2 [tuples].
+    """
+    factors = np.asarray(scrambling_factor if strategy == "dbf" else multiplicity, np.float64)
+    if strategy == "msf":
+        return buffer_bounds(factors, rate_hz, lag)
+    synchronised = np.zeros((len(factors), len(factors)))
+    return buffer_bounds(factors, rate_hz, synchronised) + ahead
 
 
 def _multiplicities(arrivals: Arrivals) -> Integers:

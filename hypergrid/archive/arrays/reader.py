@@ -39,18 +39,6 @@ def read(
     return concatenate(parts).sort_rows()
 
 
-def count_slices(source: VariableGroup) -> int:
-    """Return the number of slices with a reading."""
-    if source.extent is None:
-        return 0
-    first, last = source.extent
-    columns = slice(0, len(source.series))
-    return sum(
-        int(np.count_nonzero(source.cells.read_flags(rows, columns).any(axis=1)))
-        for rows in iterate_bands(source, first, last + 1)
-    )
-
-
 def count_cells(
     source: VariableGroup,
     slices: Slices,
@@ -206,28 +194,18 @@ def _find_arrived_rows(source: VariableGroup, slices: Slices, rows: slice, as_of
     return np.flatnonzero(any_of)
 
 
-def count_as_of(source: VariableGroup, slices: Slices, as_of_ns: int | None) -> dict[str, int]:
-    """Count "readings", "missing" (without a value), "superseded" and "slices" at an instant, or now."""
-    if as_of_ns is None:
-        return {
-            "readings": source.readings,
-            "missing": source.missing,
-            "superseded": source.superseded,
-            "slices": count_slices(source),
-        }
-    total = dict.fromkeys(("readings", "missing", "superseded", "slices"), 0)
+def count_as_of(source: VariableGroup, slices: Slices, as_of_ns: int) -> int:
+    """Count the readings at an instant, without superseded ones."""
     if source.extent is None:
-        return total
+        return 0
+    total = 0
     for rows in iterate_bands(source, source.extent[0], source.extent[1] + 1):
         window = Window(slices.start_ns(rows.start), slices.start_ns(rows.stop))
         current, superseded = (
             read(source, slices, window=window, series=None, superseded=replaced) for replaced in (False, True)
         )
-        known, before = split_known(current, superseded, as_of_ns)
-        total["readings"] += len(known)
-        total["missing"] += int(np.isnan(known.value).sum())
-        total["superseded"] += len(before)
-        total["slices"] += len(np.unique(slices.index(known.time_ns)))
+        known, _ = split_known(current, superseded, as_of_ns)
+        total += len(known)
     return total
 
 

@@ -171,10 +171,6 @@ class FactoredSystem:
                 self._is_torn = False
             return self._inverse
 
-    @property
-    def is_inverted(self) -> bool:
-        return self._inverse is not None
-
     def _fill_covariances(self) -> float:
         """Write covariances into the lower triangle; return the 1-norm of the whole matrix."""
         system, count = self._system, len(self._factor)

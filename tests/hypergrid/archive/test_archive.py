@@ -11,6 +11,7 @@ from hypergrid.core.errors import ArchiveConflict, InvalidTime, NotFound
 from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.core.times import Window, parse_instant
 from hypergrid.core.units import Variable
+from tests.support.archive_counts import count_content
 
 AIR = "air_temperature"
 Build = Callable[..., Readings]
@@ -35,7 +36,9 @@ def test_a_new_archive_knows_what_it_was_made_for(archive: Archive) -> None:
     assert again.extent(AIR) is None
     assert len(again.read(AIR)) == 0
     assert [(one.time_ns, one.message) for one in again.snapshots] == [(7, "created")]
-    assert again.counts()[AIR] == dict.fromkeys(("series", "readings", "values", "missing", "superseded", "slices"), 0)
+    assert count_content(again)[AIR] == dict.fromkeys(
+        ("series", "readings", "values", "missing", "superseded", "slices"), 0
+    )
 
 
 def test_readings_come_back_exactly_and_in_order(archive: Archive, readings: Build, rows: Rows) -> None:
@@ -53,7 +56,7 @@ def test_readings_come_back_exactly_and_in_order(archive: Archive, readings: Bui
     assert rows(newest.read(AIR)) == sorted(rows(given), key=lambda row: ("ba".index(str(row[0])), row[1]))
     assert newest.extent(AIR) == Window(at("00:00:00"), at("00:06:00"))
     expected = {"series": 2, "readings": 4, "values": 3, "missing": 1, "superseded": 0, "slices": 3}
-    assert newest.counts()[AIR] == expected
+    assert count_content(newest)[AIR] == expected
 
 
 def test_a_cell_keeps_its_first_reading_and_the_side_table_the_others(
@@ -85,7 +88,7 @@ def test_a_replaced_reading_is_retained(archive: Archive, readings: Build, rows:
     assert [(row[2], row[3], row[4]) for row in rows(amended.read(AIR))] == [(None, 9, 3), (5, 3, 2)]
     old = [(row[1], row[2], row[4]) for row in rows(amended.read(AIR, superseded=True))]
     assert old == [(at("00:00"), 1, 1), (at("00:00"), 2, 2), (at("00:01"), 5, 1)]
-    counts = amended.counts()[AIR]
+    counts = count_content(amended)[AIR]
     assert (counts["readings"], counts["missing"], counts["superseded"]) == (2, 1, 3)
 
 
@@ -148,7 +151,7 @@ def test_many_series_over_many_chunks(archive: Archive) -> None:
     found, expected = newest.read(AIR), given.sort_rows()
     for name in ("index", "time_ns", "value", "flag", "arrival_ns"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-    assert newest.counts()[AIR]["slices"] == len(stamps)
+    assert count_content(newest)[AIR]["slices"] == len(stamps)
 
 
 def test_series_are_appended_and_keep_their_numbers(archive: Archive, readings: Build) -> None:

@@ -15,6 +15,7 @@ from hypergrid.core.readings import Readings
 from hypergrid.core.units import KNOWN_VARIABLES
 from hypergrid.layers.layer import Layer
 from hypergrid.perspective.sources.archive_source import ArchiveSource
+from tests.support.archive_counts import count_content
 
 Build = Callable[..., Readings]
 
@@ -138,7 +139,7 @@ def test_readings_and_layers_leave_each_other_alone(archive: Archive, readings: 
     with archive.commit(batch="2", message="more", now_ns=2) as writer:
         writer.readings(readings([("a", "2007-10-01T00:02", 3.5)]))
     newest = archive.latest()
-    assert newest.counts()["air_temperature"]["readings"] == 3
+    assert count_content(newest)["air_temperature"]["readings"] == 3
     assert newest.layers["elevation"].token == ground().token
     assert "layers" not in newest.snapshots[0].metadata
 

@@ -15,6 +15,7 @@ from hypergrid.archive import Archive, Conservation
 from hypergrid.core.readings import Readings
 from hypergrid.core.times import Window, parse_instant
 from hypergrid.core.units import Variable
+from tests.support.archive_counts import count_content
 
 SLICE_NS = 120_000_000_000
 # Around the earliest instant, the epoch, and the border between two chunks of 2048 slices.
@@ -91,7 +92,7 @@ def test_the_archive_holds_what_a_dictionary_holds(
         assert total.duplicates == oracle.duplicates
         assert total.superseded == len(oracle.superseded)
         assert total.stored + total.side == len(oracle.current)
-        counts = newest.counts()["v"]
+        counts = count_content(newest)["v"]
         stamps = [int(str(row[1])) for row in oracle.current.values()]
         assert counts["readings"] == len(stamps)
         assert counts["missing"] == sum(row[2] is None for row in oracle.current.values())

@@ -11,8 +11,8 @@ from hypergrid.wo_join.memory import (
     combine_parameters,
     convert_to_key,
     split_memory,
-    strategy_bounds,
 )
+from tests.bench.wo_join_strategies import strategy_bounds
 
 
 def test_equations_3_6_to_3_8() -> None:

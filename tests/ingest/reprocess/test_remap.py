@@ -21,6 +21,7 @@ from ingest.reprocess.remap import remap
 from queries.snapshots.latest import NEVER, newest_of
 from queries.snapshots.station_health import assess_quality
 from tests.ingest.valley import COLUMNS, deployment_text
+from tests.support.archive_counts import count_content
 
 NOW_NS = 1_790_000_000 * 10**9
 LATER_NS = NOW_NS + 3600 * 10**9
@@ -90,7 +91,7 @@ def test_a_unit_that_was_wrong(stations: Path, tmp_path: Path) -> None:
     assert (report.files, report.files_left, report.snapshot) == (2, 0, archive.snapshot)
     assert (report.same, report.replaced, report.added, report.withdrawn) == (2 * ROWS, 2 * ROWS, 0, 0)
     assert_same_values(archive, _fresh(stations, tmp_path, new))
-    assert archive.counts()["air_temperature"]["superseded"] == report.superseded == 2 * ROWS
+    assert count_content(archive)["air_temperature"]["superseded"] == report.superseded == 2 * ROWS
     np.testing.assert_array_equal(
         np.sort(archive.read("air_temperature", superseded=True).value), np.sort(before.read("air_temperature").value)
     )
@@ -150,7 +151,7 @@ RH = {variable = "relative_humidity", height_m = 2.0}
     archive = Archive.open(folder)
     assert (report.added, report.withdrawn, report.replaced) == (4 * ROWS, 4 * ROWS, 0)
     assert set(archive.variables) == {"air_temperature", "relative_humidity", "surface_temperature"}
-    assert archive.counts()["air_temperature"]["values"] == 0
+    assert count_content(archive)["air_temperature"]["values"] == 0
     assert_same_values(archive, _fresh(stations, tmp_path, _deployment(tmp_path, columns)))
     renamed = (("relative_humidity", "RH"), ("air_temperature", "T"))
     assert sorted(report.empty_series) == sorted(
@@ -159,7 +160,7 @@ RH = {variable = "relative_humidity", height_m = 2.0}
     assert "series that nothing gives any more are not listed any more" in " ".join(report.warnings)
     # Of each station the series that is left is the only one, so that nothing has to be selected.
     assert [item.height_m for item in archive.list_series("relative_humidity").values()] == [2.0, 2.0]
-    assert archive.counts()["relative_humidity"]["series"] == 2
+    assert count_content(archive)["relative_humidity"]["series"] == 2
     assert not archive.list_series("air_temperature")
     opened = hg.open(folder)
     assert set(opened.variables) == {"relative_humidity", "surface_temperature"}
@@ -242,7 +243,7 @@ def test_no_data_that_were_taken_for_values(stations: Path, tmp_path: Path) -> N
     new = _deployment(tmp_path, more='nodata = ["-999"]\n')
     report = remap(folder, deployment=new, now_ns=LATER_NS)
     assert (report.replaced, report.withdrawn, report.added) == (2, 0, 0)
-    assert Archive.open(folder).counts()["air_temperature"]["missing"] == 2
+    assert count_content(Archive.open(folder))["air_temperature"]["missing"] == 2
 
 
 def test_files_without_a_description(stations: Path, tmp_path: Path) -> None:
@@ -256,7 +257,7 @@ def test_files_without_a_description(stations: Path, tmp_path: Path) -> None:
     report = remap(archive.path, deployment=described, now_ns=LATER_NS)
     assert (report.added, report.withdrawn) == (4 * ROWS, 4 * ROWS)
     # What the files had no unit for is in variables of their own.
-    assert Archive.open(tmp_path / "a").counts()["air_temperature"]["values"] == 2 * ROWS
+    assert count_content(Archive.open(tmp_path / "a"))["air_temperature"]["values"] == 2 * ROWS
 
 
 def test_what_others_wrote_stays(stations: Path, tmp_path: Path) -> None:

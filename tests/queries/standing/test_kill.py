@@ -27,7 +27,11 @@ class Server:
     """`hypergrid serve` in a process of its own."""
 
     def __init__(self, archive: Path, host: str) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "HYPERGRID_WEBHOOK_HOSTS": host}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((os.environ.get("PYTHONPATH", ""), str(ROOT))),
+            "HYPERGRID_WEBHOOK_HOSTS": host,
+        }
         command = [sys.executable, "-m", "hypergrid", "serve", "--archive", str(archive), "--port", "0"]
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
 

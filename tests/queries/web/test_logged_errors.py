@@ -125,9 +125,10 @@ serve(create_app(Runner(archive), Catalogue(archive)), port=0, on_ready=lambda a
 
 
 def test_an_answer_that_breaks_off_has_one_record_too(archive: hg.OpenArchive) -> None:
+    paths = os.pathsep.join((os.environ.get("PYTHONPATH", ""), str(ROOT)))
     process = subprocess.Popen(
         [sys.executable, "-c", BREAKS_OFF, str(archive.path)], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths},
     )  # fmt: skip
     try:
         assert process.stdout is not None

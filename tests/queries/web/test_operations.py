@@ -200,7 +200,7 @@ PROGRAM = textwrap.dedent(
 def started(archive: Path, state: Path) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(archive), str(state)], cwd=ROOT, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((os.environ.get("PYTHONPATH", ""), str(ROOT)))},
     )  # fmt: skip
     assert process.stdout is not None
     return process, process.stdout.readline().strip() + "api/v1"

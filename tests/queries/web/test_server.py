@@ -79,7 +79,7 @@ def test_a_signal_cancels_what_runs_and_ends_the_server(archive: hg.OpenArchive,
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(archive.path)],
         cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((os.environ.get("PYTHONPATH", ""), str(root)))},
     )  # fmt: skip
     try:
         assert process.stdout is not None
