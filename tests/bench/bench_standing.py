@@ -52,7 +52,8 @@ def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list
     """Return what `measure` returned as tables: title, columns, rows; each figure is a row."""
     shown = []
     for name, part in measured["parts"].items():
-        names = tuple(part["rows"][0])
+        # What each round gave is in the document alone.
+        names = tuple(name for name in part["rows"][0] if name != "rounds")
         columns = ("figure", *(_head(row) for row in part["rows"]))
         rows = [(figure, *(_short(row.get(figure)) for row in part["rows"])) for figure in names]
         shown.append((TITLES[name], columns, rows))

@@ -50,6 +50,8 @@ STOP_S = 0.1
 """How often a thread that waits for an answer looks whether the run is over [s]."""
 POLLS_A_SLICE = 10
 """How often the runner looks for a slice while one comes; a server, whose slices take minutes, does so more often."""
+WARM_UP_SLICES = 2
+"""Slices of a first run that is not counted."""
 BEST = 0.05
 """By how much of the weighted updates a strategy wins."""
 
@@ -179,6 +181,8 @@ def measure(
     with tempfile.TemporaryDirectory() as folder:
         notify("live, cost of a slice", 0.0)
         period_s = _cost(Path(folder) / "cost", queries) / OVERLOAD
+        # Not counted: it compiles, and reads modules and files for the first time.
+        _run(Path(folder) / "first", strategies[0], queries, WARM_UP_SLICES, period_s, seed=0)
         runs: dict[str, list[dict[str, float]]] = {name: [] for name in strategies}
         for number in range(rounds):
             # The order changes from round to round.
@@ -198,7 +202,7 @@ def measure(
         rows.append(
             {
                 "strategy": name, **means, f"updates over {first}": float(np.mean(pairs)),
-                "least ratio": min(pairs), "greatest ratio": max(pairs),
+                "least ratio": min(pairs), "greatest ratio": max(pairs), "rounds": found,
             }
         )  # fmt: skip
     return {"rows": rows, "period_s": period_s, "queries": queries, "slices": slices, "rounds": rounds}
