@@ -157,7 +157,7 @@ class Questions:
         leave = self._runner.listen(job.id, look)
         look()
         while not answered.wait(STOP_S) and not ended.is_set():
-            pass
+            look()
         leave()
         cells = self._runner.job(job.id).progress.cells
         self._runner.forget(job.id)
