@@ -150,8 +150,9 @@ def test_a_kill_between_taking_and_the_disk_takes_again(tmp_path: Path) -> None:
     (here.data / "a.txt").write_bytes(RAW[:200])
     here.poll()
     (here.data / "a.txt").write_bytes(RAW)
-    here.watched.poll(here.spool, here.now_s + 1)
-    assert here.spool.waiting == 1
+    on_disk = here.spool.durable
+    assert here.watched.poll(here.spool, here.now_s + 1).records == 1
+    assert here.spool.durable == on_disk, "taken, and not on the disk yet"
     here.kill()
     here.settle()
     assert here.text("a.txt") == RAW
