@@ -16,7 +16,9 @@ import { longName } from "./variables.js";
 import { coloursOf, content, differenceOf, headOf, shareColours } from "./views.js";
 
 /** From one redraw to the next: ten a second with those that come late. */
-const PAUSE_MS = 85;
+const PAUSE_MS = 75;
+/** A map that takes longer to be fetched and drawn leaves half of the time to computing. */
+const SLOW_MS = 120;
 /** How long a stage that changes its size is waited for. */
 const SETTLED_MS = 200;
 /** Share of the shown stretch by which a map must be moved before it is offered as a region. */
@@ -205,7 +207,7 @@ export class Stage {
           await this.frame.attempt(() => this.draw());
           const ended = performance.now();
           // A large map takes its time: the page answers, and the server computes, for as long as it was drawn.
-          const rested = this.isRunning && ended - begun > PAUSE_MS ? 2 * ended - begun : 0;
+          const rested = this.isRunning && ended - begun > SLOW_MS ? 2 * ended - begun : 0;
           this.due = Math.max(begun + PAUSE_MS, rested);
         }
       } finally {
