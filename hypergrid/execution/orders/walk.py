@@ -99,7 +99,8 @@ def _estimate_by_offsets(values: Floats, rest: NDArray[np.intp], stretch: Floats
     up, across = np.abs(rows[nearest]).max(), np.abs(columns[nearest]).max()
     padded = np.pad(values, ((up, up), (across, across)), constant_values=np.nan)
     steps, width = rows[nearest] * padded.shape[1] + columns[nearest], values.shape[1]
-    known, held = np.isfinite(padded).ravel(), np.nan_to_num(padded, posinf=0.0, neginf=0.0).ravel()
+    known = np.isfinite(padded).ravel()
+    held = np.where(known, padded.ravel(), 0.0)
     estimates, cells = np.full(len(rest), np.nan), np.arange(len(rest))
     at = (rest // width + up) * padded.shape[1] + rest % width + across
     count, weights, sums = np.zeros(len(rest), np.int8), np.zeros(len(rest)), np.zeros(len(rest))
