@@ -3,7 +3,7 @@
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -131,15 +131,21 @@ def _cost(opened: hg.OpenArchive, network: Network, folder: Path, queries: int, 
     for document in documents(queries, templates=queries, side=side):
         standing.add(document)
     standing.runner.settle()
-    found = []
-    for _ in range(4):
-        network.add()
-        begun = time.perf_counter()
-        standing.runner.settle()
-        found.append(time.perf_counter() - begun)
+    costs_s = settle_slices(network, standing, time.perf_counter)
     standing.stop()
     # The first slice after all are new has caches to fill.
-    return float(np.median(found[1:]))
+    return float(np.median(costs_s[1:]))
+
+
+def settle_slices(network: Network, standing: StandingQueries, clock: Callable[[], float]) -> list[float]:
+    """Commit four slices, and return what each costs until no query lacks it [s of the clock]."""
+    costs_s = []
+    for _ in range(4):
+        network.add()
+        begun_s = clock()
+        standing.runner.settle()
+        costs_s.append(clock() - begun_s)
+    return costs_s
 
 
 def weighted(evaluated: Mapping[str, int], listed: list[dict[str, Any]], slices: int) -> float:

@@ -25,7 +25,7 @@ from queries.standing import runner as runner_module
 from queries.standing.service import StandingQueries
 from queries.standing.statistics import StandingUpdate
 from tests.bench.kriging_figures import Tell
-from tests.bench.standing_live import WARM_SLICES, weighted
+from tests.bench.standing_live import WARM_SLICES, settle_slices, weighted
 from tests.bench.standing_network import KINDS, Network, documents, template
 from tests.support.scheduling.strategies import make_strategy
 
@@ -231,14 +231,9 @@ def _standing(
 def _cost(folder: Path, queries: int) -> float:
     """Return what a slice costs all standing queries, with nothing else to do [s]."""
     network, standing, _ = _standing(folder, queries)
-    found = []
-    for _ in range(4):
-        network.add()
-        begun_s = time.process_time()
-        standing.runner.settle()
-        found.append(time.process_time() - begun_s)
+    costs_s = settle_slices(network, standing, time.process_time)
     standing.stop()
-    return float(np.median(found))
+    return float(np.median(costs_s))
 
 
 def _run(folder: Path, name: str, queries: int, slices: int, period_s: float, *, seed: int) -> dict[str, float]:
