@@ -1,6 +1,6 @@
 # Each target makes the environment .venv first, where it is missing or its lock has changed. Needs Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help setup chromium firefox mosquitto judges atlas demo serve docs warm quick test reach soak check bench lock clean
+.PHONY: help setup chromium firefox mosquitto judges cql-peers peers-lock atlas demo serve docs warm quick test reach soak check bench lock clean
 
 BIN := .venv/bin
 STAMP := .venv/ready
@@ -26,10 +26,11 @@ $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 	@touch $@
 	@# An archive of Spark's classes shortens each later start; nobody waits for it.
 	@nohup $(BIN)/python -m ingest.spark.appcds >.venv/archive.log 2>&1 </dev/null &
-	@# Compiled loops of kriging and of joins, so that no large query and no stream waits for the compiler; targets that
+	@# Compiled loops of kriging, joins and continuous queries, so that no large query and no stream waits for the compiler; targets that
 	@# need `warm` compile them at once, and not twice at the same time.
 	@$(if $(filter setup warm quick test,$(MAKECMDGOALS)),:,nohup sh -c "$(BIN)/python -m hypergrid.interpolation.warm; \
-	    $(BIN)/python -m hypergrid.wo_join.warm" >.venv/warm.log 2>&1 </dev/null &)
+	    $(BIN)/python -m hypergrid.wo_join.warm; \
+	    $(BIN)/python -m hypergrid.continuous.engine.warm" >.venv/warm.log 2>&1 </dev/null &)
 
 setup: warm ## the environment alone: .venv, the archive that makes Spark start faster, and compiled loops
 	@$(BIN)/python -m ingest.spark.appcds
@@ -68,12 +69,31 @@ $(JUDGES)/ready: tools/judges/package-lock.json | $(STAMP)
 
 judges: $(JUDGES)/ready
 
+# What continuous queries are compared with, in environments of their own, each of a list with hashes (`make peers-lock`
+# compiles both); Flink also needs Java, and older libraries. What builds a source distribution is in its list, too.
+cql-peers: .venv/cql-peers/ready .venv/cql-peers-flink/ready ## bytewax, csp, Flink and others, for `hypergrid bench cql --case peers`
+
+.venv/cql-peers/ready: tools/cql_peers/peers.lock | $(STAMP)
+.venv/cql-peers-flink/ready: tools/cql_peers/flink.lock | $(STAMP)
+.venv/cql-peers/ready .venv/cql-peers-flink/ready:
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
+	@$(BIN)/uv pip sync --quiet --python $(@D)/bin/python --require-hashes --build-constraint $< $<
+	@touch $@
+
+peers-lock: $(STAMP) ## compile the lists of `cql-peers` anew (ARGS=--upgrade takes the newest versions)
+	@for list in peers flink; do \
+	    $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	        --no-emit-index-url --no-emit-find-links $(ARGS) tools/cql_peers/$$list.txt \
+	        --output-file tools/cql_peers/$$list.lock || exit 1; \
+	done
+
 check: $(STAMP) ## style, types and import layers
 	$(CHECK)
 
 warm: $(STAMP)
 	@$(BIN)/python -m hypergrid.interpolation.warm
 	@$(BIN)/python -m hypergrid.wo_join.warm
+	@$(BIN)/python -m hypergrid.continuous.engine.warm
 
 quick: warm ## most tests, with fewer cases of each, after each change (at most 5 minutes; ARGS go to pytest)
 	$(BIN)/python -m pytest --quick -n logical $(SPREAD) $(ARGS)
@@ -85,7 +105,7 @@ test: chromium firefox mosquitto judges atlas warm ## check, and all tests but t
 	wait $$checking; checked=$$?; cat .venv/check.log; \
 	if [ $$checked -ne 0 ]; then echo "make check failed: see above" >&2; fi; exit $$((tested || checked))
 
-reach: chromium mosquitto judges atlas warm ## functions that no command, request, page or Python user reaches (ARGS=--report runs nothing)
+reach: chromium firefox mosquitto judges atlas warm ## functions that no command, request, page or Python user reaches (ARGS=--report runs nothing)
 	$(BIN)/python -m tests.reach $(ARGS)
 
 soak: $(STAMP) chromium mosquitto judges ## the long proofs

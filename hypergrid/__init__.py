@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hypergrid.analysis.lineage import lineage
     from hypergrid.analysis.reproduce import again, second_opinion
     from hypergrid.analysis.suggestion import suggest
+    from hypergrid.continuous.query import continuous
     from hypergrid.core.parameters import Parameter
     from hypergrid.interpolation import Variogram, variogram
     from hypergrid.perspective.functions.user_functions import (
@@ -44,9 +45,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Grid", "Growing", "OpenArchive", "Parameter", "Points", "Query", "Refinement", "Update", "Variogram", "Zones",
-    "__version__", "again", "aggregate_function", "base", "compare_methods", "convert_function", "cross_validate",
-    "fit_variogram", "fit_variogram_by_group", "forget_function", "grid", "interpolation_function", "lineage",
-    "merge_function", "open", "plot", "points", "second_opinion", "simulate", "suggest", "variogram", "zones",
+    "__version__", "again", "aggregate_function", "base", "compare_methods", "continuous", "convert_function",
+    "cross_validate", "fit_variogram", "fit_variogram_by_group", "forget_function", "grid", "interpolation_function",
+    "lineage", "merge_function", "open", "plot", "points", "second_opinion", "simulate", "suggest", "variogram",
+    "zones",
 ]  # fmt: skip
 
 # Lazy imports: a process that needs one module, such as a Spark worker, does not wait for the others.
@@ -87,7 +89,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any attribute of a module
         value = getattr(importlib.import_module(f"{__name__}.{_HOME[attribute]}"), attribute)
         globals()[name] = value
         return value
-    # When the package imported its modules eagerly, `hypergrid.topology` was an attribute; it still is.
+    # `continuous` is a package that can be called.
+    # When this one imported its modules eagerly, `hypergrid.topology` was an attribute; it still is.
     if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is not None:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

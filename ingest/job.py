@@ -33,7 +33,7 @@ from ingest.batch.plan import (
     make_plan,
     with_file_metadata,
 )
-from ingest.batch.report import IngestReport, Stages, check_conservation
+from ingest.batch.report import IngestReport, RunListener, Stages, check_conservation
 from ingest.batch.staging import StagedChunk, stage
 from ingest.batch.write_staged import VALUES_AT_ONCE, StagedBatch, Totals, count_by_reason, examples_by_reason, store
 from ingest.deployment.arrival_table import read_arrivals
@@ -68,13 +68,12 @@ class _IngestRun:
     now_ns: int
     strict: bool
     stages: Stages
-    on_warning: Callable[[str], None] | None
+    on_warning: Callable[[str], None]
     warnings: list[str] = field(default_factory=list)
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)
-        if self.on_warning is not None:
-            self.on_warning(text)
+        self.on_warning(text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +94,7 @@ def ingest(
     engine: Engine = "auto",
     strict: bool = False,
     now_ns: int,
-    progress: Callable[[str, float], None] | None = None,
-    on_warning: Callable[[str], None] | None = None,
+    listener: RunListener = RunListener(),  # noqa: B008 - immutable
 ) -> IngestReport:
     """Ingest files into an archive in one commit, creating the archive if it is missing.
 
@@ -120,10 +118,8 @@ def ingest(
         Whether any reject fails the run.
     now_ns
         Current time [ns since 1970 UTC]; in whole microseconds the arrival of readings without a known one.
-    progress
-        Called with the stage and the fraction of it that is done.
-    on_warning
-        Called with each warning as it occurs; all warnings are also in the report.
+    listener
+        What is called as the run goes on; all warnings are also in the report.
 
     Raises
     ------
@@ -139,7 +135,9 @@ def ingest(
         `strict`, and something could not be read; nothing was committed.
     """
     now_ns = floor_to_microsecond(now_ns)
-    run = _IngestRun(Path(archive_path), now_ns, strict, Stages(time.perf_counter, progress), on_warning)
+    run = _IngestRun(
+        Path(archive_path), now_ns, strict, Stages(time.perf_counter, listener.on_progress), listener.on_warning
+    )
     sources = [Path(path) for path in paths]
     there = open_if_exists(run.folder)
     described = _describe(sources, deployment, there)

@@ -526,7 +526,8 @@ class _StreamRun:
         if trigger_s is not None and self._is_received():
             return True
         size = self._batch_bytes if batch_bytes is None else batch_bytes
-        follower.start(self.folder, progress.commit_batch, trigger_s=trigger_s, batch_bytes=size)
+        limited = self._memory is not None
+        follower.start(self.folder, progress.commit_batch, trigger_s=trigger_s, batch_bytes=size, limited=limited)
         while True:
             if not self._is_active():
                 self.on_status(progress.status())

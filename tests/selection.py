@@ -28,12 +28,16 @@ class Less(NamedTuple):
 
 OF_PATHS: Final = {
     "bench/": "bench",
+    "bench/test_cql_spark_bench.py": "spark",
     "bench/test_stream_memory_bench.py": "spark",
     "bench/test_wo_join_bench.py": "spark",
     "browser/": "browser",
+    "end_to_end/test_continuous_queries.py": "slow",
     "hypergrid/archive/test_s3.py": "s3",
     "ingest/sources/test_receiver.py": "process",
     "ingest/spark/": "spark",
+    "ingest/test_tap_kill.py": "process",
+    "queries/standing/test_served_rows.py": "process",
     "ingest/test_s3.py": "s3",
 }
 """Marks of folders and of files."""
@@ -65,12 +69,21 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "ingest/reprocess/test_reprocess.py": ("test_killed_anywhere_it_ends_in_the_same_flags",),
         "ingest/test_stream.py": ("test_messages_of_a_broker_become_the_archive_of_a_batch_ingest",),
         "ingest/test_stream_kill.py": ("test_kills_of_python_of_spark_and_of_both",),
-        "queries/standing/test_kill.py": ("test_three_kills_of_the_server",),
+        "hypergrid/continuous/live/test_live_query.py": ("test_kills_lose_and_repeat_nothing",),
+        "queries/standing/test_kill.py": (
+            "test_three_kills_of_the_server",
+            "test_kills_of_the_server_lose_and_repeat_nothing_of_a_kept_query",
+        ),
         "queries/web/test_description.py": ("test_the_description_is_true",),
         "queries/web/test_operations.py": ("test_a_server_that_ends_while_ten_queries_run_leaves_their_states_known",),
     },
     "slow": {
-        "end_to_end/test_command_line.py": ("test_a_second_opinion_is_a_note_and_finds_a_changed_cell",),
+        "queries/standing/test_row_alerts.py": ("test_a_long_stretch_is_evaluated_in_pieces",),
+        "end_to_end/test_checks_and_slips.py": ("test_the_whole_way_is_shown_once",),
+        "end_to_end/test_continuous_real_data.py": (
+            "test_examples_that_are_offered_run_or_say_which_stations_are_missing",
+            "test_the_pass_has_three_thermometers_that_leave_their_neighbours",
+        ),
         "end_to_end/test_emptied_files.py": ("test_a_file_of_each_kind_emptied_is_named_and_read_by_nobody",),
         "end_to_end/test_docs.py": (
             "test_the_code_of_a_page_runs_as_printed",
@@ -89,7 +102,6 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         ),
         "end_to_end/test_foreign_networks.py": ("test_maps_are_nearly_as_good_as_kriging_with_the_true_covariance",),
         "end_to_end/test_readme.py": ("test_commands_of_the_folders_work_as_printed",),
-        "end_to_end/test_proposals.py": ("test_some_of_a_folder_is_ingested_as_proposed",),
         "end_to_end/test_real_data.py": ("test_every_reading_of_every_column_is_in_the_archive",),
         "end_to_end/test_sample_network.py": ("test_pykrige_agrees_with_the_reference_queries",),
         "hypergrid/archive/test_pool.py": ("test_steps_of_one_commit_read_and_store_as_commits_of_their_own",),
@@ -558,6 +570,7 @@ LONG: Final[dict[str, dict[str, Less]]] = {
             "test_every_strategy_gives_the_same_surface",
             "test_the_chosen_k_has_a_goal",
             "test_every_k_has_its_total_and_its_mean_response",
+            "test_each_k_is_timed_or_the_same_run_as_a_timed_one",
         ),
         Less(0, "of a benchmark in small; hypergrid/execution/test_strategies.py compares the surfaces"),
     ),
@@ -828,6 +841,13 @@ LONG: Final[dict[str, dict[str, Less]]] = {
     "browser/test_explore.py": {
         "test_it_fits_narrow_windows_and_both_schemes": Less(1, "the narrower, light"),
     },
+    "hypergrid/continuous/test_against_oracle.py": {
+        "test_the_engine_gives_what_the_oracle_gives": Less(4, "100 trees of 2,000"),
+        "test_cuts_and_arrival_do_not_matter": Less(3, "15 trees of 100, of twice the elements"),
+    },
+    "hypergrid/continuous/rewrite/test_rewritten.py": {
+        "test_a_rewritten_tree_gives_what_the_original_gives": Less(8, "200 trees of 2,000"),
+    },
     "hypergrid/archive/test_checksums.py": {
         "test_files_that_were_emptied_are_errors_and_named": Less(2, "kinds of files of five, spread evenly"),
     },
@@ -851,8 +871,8 @@ LEFT_OUT: Final = ("spark", "browser", "broker", "s3", "process", "slow")
 """What `pytest --quick` leaves out."""
 TOGETHER: Final = ("spark",)
 """Marks whose files run on one worker, one after the other: a session of Spark is needed once, and its memory too."""
-MOST_CASES: Final = 3
-"""Cases of one function that `pytest --quick` runs: the first, the last, and those spread evenly between."""
+MOST_CASES: Final = 2
+"""Cases of one function that `pytest --quick` runs: the first and the last."""
 QUICK_EXAMPLES: Final = 20
 """Examples of a property in a quick run; a fifth of what is asked for where that is more."""
 LEAST_SHARE: Final = 0.7

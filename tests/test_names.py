@@ -40,6 +40,7 @@ ALLOWED: Final[Mapping[str, Mapping[str, str]]] = {
         "queries/standing/alert_evaluation.py": "reads the field of an episode",
         "queries/standing/conditions.py": "a field of episodes that the catalogue holds as JSON",
         "queries/standing/liveness.py": "reads the field of an episode",
+        "queries/standing/row_alerts.py": "reads the field of an episode",
     },
     "tell": {
         "hypergrid/archive/arrays/stream_log.py": "Python's own method of files",

@@ -170,9 +170,9 @@ def lineage(
         archive = _find_archive(name, opened) if archive is None else archive
         cited = find_cited_query(name, opened, archive)
         as_of = ", ".join(map(format_instant, cited.as_of_ns))
-        return make_lineage(
-            name, opened, cell, cited.query, archive.latest(), max_readings=max_readings, read_as_of=as_of
-        )
+        traced = make_lineage(name, opened, cell, cited.query, archive.latest(), max_readings=max_readings)
+        # An expired snapshot is named by the instant as of which its readings are read.
+        return replace(traced, snapshot=as_of or traced.snapshot)
 
 
 def make_lineage(
@@ -183,7 +183,6 @@ def make_lineage(
     newest: OpenArchive,
     *,
     max_readings: int,
-    read_as_of: str = "",
 ) -> Lineage:
     """Find the lineage of a cell of a result from its query.
 
@@ -199,8 +198,6 @@ def make_lineage(
         Archive at the snapshot to compare with.
     max_readings
         As for `lineage`.
-    read_as_of
-        Instant as of which the query is read in place of an expired snapshot; empty: at its snapshot.
 
     Raises
     ------
@@ -235,7 +232,7 @@ def make_lineage(
         readings,
         changes,
         uncertain,
-        read_as_of or _describe_snapshots(node),
+        _describe_snapshots(node),
         newest.snapshot,
         (*notes, *more),
     )

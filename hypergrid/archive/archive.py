@@ -51,7 +51,7 @@ from hypergrid.archive.disk.snapshot_checksums import OpenedRepository, commit_s
 from hypergrid.archive.disk.storage import BRANCH, S3Store, open_storage
 from hypergrid.archive.integrity import Defect, check_files, check_store, examine
 from hypergrid.archive.state_backup import check_state
-from hypergrid.archive.writer import Writer
+from hypergrid.archive.writer import POOL_BYTES, Writer
 from hypergrid.core.clock_errors import ClockErrors
 from hypergrid.core.errors import DamagedArchive, HyperGridError, NotFound
 from hypergrid.core.publication import Publication
@@ -548,7 +548,13 @@ class Archive:
 
     @contextmanager
     def commit(
-        self, *, batch: str, message: str, now_ns: int, prepare: Callable[[Root], bool] = lambda _root: False
+        self,
+        *,
+        batch: str,
+        message: str,
+        now_ns: int,
+        prepare: Callable[[Root], bool] = lambda _root: False,
+        pool_bytes: int = POOL_BYTES,
     ) -> Iterator[Writer]:
         """Open a transaction on the newest snapshot; its writes become visible together or never.
 
@@ -566,6 +572,8 @@ class Archive:
             The current time [ns since 1970 UTC].
         prepare
             Called with the root before anything is read from it; returns whether it changed anything.
+        pool_bytes
+            Memory for chunks of cells that are read and written several times in the commit [bytes].
 
         Raises
         ------
@@ -583,7 +591,7 @@ class Archive:
             with name_damaged_chunks(self.path, lambda: (self.root, self.slices)):
                 root = open_root(session)
                 prepared = prepare(Root(root))
-                writer = Writer(root, slices=self.slices, batch=batch)
+                writer = Writer(root, slices=self.slices, batch=batch, pool_bytes=pool_bytes)
                 writer.changed |= prepared
             writer.parent = session.snapshot_id
             with name_damaged_chunks(self.path, lambda: (self.root, self.slices)):

@@ -42,7 +42,7 @@ from hypergrid.core.times import Window
 from hypergrid.core.units import Variable
 from hypergrid.layers.layer import Layer
 
-_POOL_BYTES: Final = 128 << 20
+POOL_BYTES: Final = 128 << 20
 """Budget for chunks of cells in memory [bytes]: a slice of 2,400 series."""
 # A stream's commit of nine variables of 1,000 stations took 7.6 s without: quality tests and the merge read each chunk
 # three to four times.
@@ -64,11 +64,11 @@ class Writer:
         Id of the snapshot being changed; None on a branch.
     """
 
-    def __init__(self, root: zarr.Group, *, slices: Slices, batch: str) -> None:
+    def __init__(self, root: zarr.Group, *, slices: Slices, batch: str, pool_bytes: int = POOL_BYTES) -> None:
         self._root = Root(root)
         self._slices = slices
         self._groups: dict[str, VariableGroup] = {}
-        self._pool: TilePool = LruCache(_POOL_BYTES)
+        self._pool: TilePool = LruCache(pool_bytes)
         self._touched: dict[str, dict[str, ChangeSet]] = {}
         self._locks: dict[str, Lock] = {}
         self._totals = Lock()
@@ -522,6 +522,7 @@ class Writer:
         slice_index = self._slices.index(kept.time_ns)
         column = kept.index.astype(np.int64)
         start_ns = self._slices.starts_ns(slice_index)
+        beside: list[tuple[Readings, bool]] = []
         for rows, columns, chosen in iterate_blocks(slice_index, column, group.cells.shape):
             # Blocks without any stored chunk need not be read.
             fresh = not ((before >= rows.start // CHUNK_SLICES) & (before * CHUNK_SLICES < rows.stop)).any()
@@ -532,6 +533,11 @@ class Writer:
             if outcome.tile_changed:
                 group.cells.write(rows, columns, tile)
             total += self._record(group, outcome)
+            # Replaced readings are appended before their replacements, so that row order is the order of the
+            # amendments.
+            beside += [(outcome.side_superseded, True), (outcome.side_current, False)]
+        # In one go: each append writes the last chunk of every column again, and a variable has many blocks.
+        group.add_side(beside)
         with self._totals:
             # Threads that store other variables update the same totals.
             self._counts += total
@@ -544,11 +550,8 @@ class Writer:
 
     def _record(self, group: VariableGroup, outcome: MergeOutcome) -> Conservation:
         superseded = len(outcome.side_superseded) + len(outcome.side_replaced)
-        # Replaced readings are appended before their replacements, so that row order is the order of the amendments.
         if len(outcome.side_replaced):
             group.side.set_values("superseded", outcome.side_replaced, 1)
-        group.add_side(outcome.side_superseded, superseded=True)
-        group.add_side(outcome.side_current, superseded=False)
         side = len(outcome.side_current) - len(outcome.side_replaced)
         group.readings += outcome.stored + side
         group.missing += outcome.missing

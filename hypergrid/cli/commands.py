@@ -37,6 +37,7 @@ from hypergrid.cli.console import (
     show_stages,
     show_table,
 )
+from hypergrid.cli.cql_commands import cql_app
 from hypergrid.cli.options import FAILED, JsonOption, SnapshotOption
 from hypergrid.core.errors import (
     HyperGridError,
@@ -59,6 +60,7 @@ from ingest.cli.check_commands import COMMANDS as CHECK_COMMANDS
 from ingest.cli.reprocess_commands import COMMANDS as REPROCESS_COMMANDS
 from ingest.cli.reprocess_commands import remap as remap_archive
 from ingest.cli.stream_commands import COMMANDS as INGEST_COMMANDS
+from ingest.cli.watch_commands import watch_tap
 from queries.backup_commands import COMMANDS as BACKUP_COMMANDS
 from queries.standing.commands import standing_app
 from queries.web.commands import keys_app
@@ -78,6 +80,8 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 
 app.add_typer(layers_app, name="layers")
+cql_app.command("watch", cls=ArchiveCommand)(watch_tap)
+app.add_typer(cql_app, name="cql")
 app.add_typer(standing_app, name="standing")
 app.add_typer(keys_app, name="keys")
 for command in (*COMMANDS, *BACKUP_COMMANDS, *CHECK_COMMANDS, *INGEST_COMMANDS, *REPROCESS_COMMANDS):
@@ -172,6 +176,7 @@ def _dry_run(paths: list[Path], deployment: Path | None, out: Path | None, *, as
 def _ingest(
     paths: list[Path], archive: Path, *, deployment: Path | None, engine: Engine, strict: bool, quiet: bool
 ) -> dict[str, Any]:
+    from ingest.batch.report import RunListener  # noqa: PLC0415 - queries do not need ingest
     from ingest.job import ingest as run  # noqa: PLC0415 - queries do not need ingest
 
     with show_stages(quiet=quiet) as notify:
@@ -182,8 +187,7 @@ def _ingest(
             engine=engine,
             strict=strict,
             now_ns=time.time_ns(),
-            progress=notify,
-            on_warning=lambda text: None if quiet else show_message(f"warning: {text}"),
+            listener=RunListener(notify, lambda text: None if quiet else show_message(f"warning: {text}")),
         )
     return report.to_dict()
 
@@ -645,9 +649,11 @@ def demo(
         generate(out, seed=seed, formats=("sensorscope",), progress=lambda done, total: notify("", done / total))
 
     def bring(source: Path, archive: Path, notify: Any) -> dict[str, Any]:  # noqa: ANN401
+        from ingest.batch.report import RunListener  # noqa: PLC0415
         from ingest.job import ingest as run  # noqa: PLC0415
 
-        report = run([source], archive, now_ns=time.time_ns(), progress=lambda stage, part: notify(f"  {stage}", part))
+        listener = RunListener(lambda stage, part: notify(f"  {stage}", part))
+        report = run([source], archive, now_ns=time.time_ns(), listener=listener)
         return report.to_dict()
 
     def terrain(out: Path) -> Layer:

@@ -92,8 +92,10 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
     # An unescaped line break in a cell would look like another row.
     texts = [[escape(escape_invisible(_format_cell(cell)).replace("\n", "\\n")) for cell in row] for row in listed]
     heading = escape(escape_invisible(title))
+    # Units in brackets would be read as styles.
+    names = [escape(name) for name in columns]
     table = Table(title=heading, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False)
-    for number, name in enumerate(columns):
+    for number, name in enumerate(names):
         right = bool(listed) and isinstance(listed[0][number], int | float)
         # Where space is short, only columns of several words give way.
         is_text = any(" " in text[number] for text in texts)
@@ -109,7 +111,7 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
     console.print(f"[bold]{heading}[/bold]")
     for text in texts:
         console.print(f"[bold]{text[0]}[/bold]", overflow="fold")
-        for name, cell in zip(columns[1:], text[1:], strict=True):
+        for name, cell in zip(names[1:], text[1:], strict=True):
             if cell:
                 console.print(Padding(f"{name}: {cell}", (0, 0, 0, 2), expand=False), overflow="fold")
 

@@ -60,6 +60,7 @@ PANELS: Final[Mapping[str, Mapping[str, str]]] = {
         "functions": "List the functions and methods that a query may name.",
         "explain": "Say how a query would be computed: the chain, the rewriting, the plan with its bytes.",
         "query": "Answer a query into a file, or check that a result can be computed again.",
+        "cql": "Continuous queries in CQL: check, explain, run and follow them.",
         "lineage": "Say which readings made a cell of a result, and what changed since.",
         "compare-methods": "Cross-validate every interpolation method on the stations of a query (without its "
         "interpolate step).",

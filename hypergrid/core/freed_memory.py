@@ -3,6 +3,14 @@
 import ctypes
 import gc
 from collections.abc import Callable
+from functools import cache
+from typing import Final
+
+LARGE_BYTES: Final = 1 << 20
+"""Blocks from here on are returned to the system when they are freed, once `return_large_blocks` was called [bytes]."""
+_M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
+"""Parameters of glibc's `mallopt`."""
 
 
 def give_back() -> None:
@@ -15,3 +23,17 @@ def give_back() -> None:
     trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+@cache
+def return_large_blocks() -> None:
+    """Have this process return large blocks to the system as soon as they are freed, as far as the libraries can.
+
+    It is meant for processes with a limit of memory: large arrays become slower to allocate.
+    """
+    # glibc raises its threshold to the largest block freed so far, up to 32 MiB: from then on large arrays are carved
+    # out of heaps, one for each thread, which keep the gaps between them.
+    choose: Callable[[int, int], int] | None = getattr(ctypes.CDLL(None), "mallopt", None)
+    if choose is not None:
+        choose(_M_MMAP_THRESHOLD, LARGE_BYTES)
+        choose(_M_ARENA_MAX, 1)

@@ -1,10 +1,31 @@
-"""Names as people write them: slugs made of titles, and names found by their title."""
+"""Names as people write them: what a name may be, slugs made of titles, and names found by their title."""
 
 import re
 import unicodedata
 from collections.abc import Mapping
+from typing import Final
 
+from hypergrid.core.errors import InvalidQuery
+
+LONGEST_NAME: Final = 63
+"""Longest name [characters]."""
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _OTHER = re.compile(r"[^a-z0-9_]+")
+
+
+def check_name(name: object, what: str) -> None:
+    """Reject a name that would not fit an address or a file.
+
+    Raises
+    ------
+    InvalidQuery
+        It is none.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidQuery(
+            f"the name of a {what} needs 1 to {LONGEST_NAME} lower-case letters, digits, '-' or '_', the first a "
+            f"letter or digit; got {str(name)[:80]!r}"
+        )
 
 
 def make_slug(title: str) -> str:

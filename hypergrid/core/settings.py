@@ -76,6 +76,9 @@ class Settings:
     webhook_hosts: tuple[str, ...] = ()
     """Hosts that alerts may be posted to, each "name" or "name:port". For names that resolve to private addresses also
     the address, or its network, "10.1.0.0/16"."""
+    heartbeat_url: str = ""
+    """Address that is posted to every minute while alerts are raised and delivered, and that warns when it hears
+    nothing (a dead-man's switch); its host must be in `webhook_hosts`. None if empty."""
     mail_server: str = ""
     """Mail server for alerts, "host" or "host:port"; none if empty."""
     smtp_starttls: bool = False
@@ -138,6 +141,7 @@ _BOUNDS: Final[Mapping[str, tuple[int, int | None]]] = {
 
 _TEXTS: Final[Mapping[str, str]] = {
     "host": "an address",
+    "heartbeat_url": "an address such as https://host/path",
     "mail_server": "a host, or host:port,",
     "smtp_user": "a user name",
     "smtp_password_file": "a file",

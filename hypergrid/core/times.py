@@ -120,13 +120,13 @@ def calendar_unit_of(value: object) -> str | None:
     return _CALENDAR_UNITS.get(match[2]) if match is not None else None
 
 
-def parse_duration(value: object) -> int:
-    """Parse a positive duration [ns] from text such as "10min", "1h", "1day", "250ms".
+def parse_duration(value: object, *, may_be_zero: bool = False) -> int:
+    """Parse a duration above zero [ns], or from zero on, from text such as "10min", "1h", "1day", "250ms".
 
     Raises
     ------
     InvalidTime
-        The text is not a duration, is one of calendar months or years, or is not above zero.
+        The text is not a duration, is one of calendar months or years, or is too short.
     """
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if unit := calendar_unit_of(value):
@@ -138,9 +138,24 @@ def parse_duration(value: object) -> int:
         raise InvalidTime(f"a duration needs a number and a unit such as '10min', '1h' or '1day'; got {value!r}")
     # Decimal is exact for fractions such as 0.1 s.
     length = round(Decimal(match[1]) * _UNITS_NS[match[2]])
-    if not 0 < length <= _LONGEST_NS:
-        raise InvalidTime(f"a duration must be above zero and at most 500 years; got {value!r}")
+    if not (0 if may_be_zero else 1) <= length <= _LONGEST_NS:
+        bound = "from zero on" if may_be_zero else "above zero"
+        raise InvalidTime(f"a duration must be {bound} and at most 500 years; got {value!r}")
     return length
+
+
+def parse_wait(value: object, label: str, *, may_be_zero: bool = False) -> float:
+    """Parse how long to wait [s] as `parse_duration` does; errors begin with the label of the option.
+
+    Raises
+    ------
+    InvalidTime
+        It is no such duration.
+    """
+    try:
+        return parse_duration(value, may_be_zero=may_be_zero) / SECOND_NS
+    except InvalidTime as error:
+        raise InvalidTime(f"{label}: {error}") from error
 
 
 def format_instant(time_ns: int) -> str:

@@ -1,5 +1,6 @@
 """Units by pint, and the known variables with their unit in the archive."""
 
+import difflib
 import math
 import re
 from dataclasses import dataclass, field
@@ -66,6 +67,20 @@ KNOWN_VARIABLES: Final = {
 COUNTERS: Final = frozenset({"rain_meter"})
 """Known variables that are counters."""
 
+_NEAREST: Final = (
+    "degC", "degF", "K", "m s-1", "m/s", "km/h", "knot", "mm", "cm", "m", "km", "kg m-2", "mm/h", "hPa", "kPa", "Pa",
+    "W m-2", "J m-2", "W/m2", "degree", "radian", "%", "g kg-1", "m3 m-3", "ppm", "V", "mV", "s", "minute", "hour",
+    "day",
+)  # fmt: skip
+"""Units that are suggested for one that is unknown."""
+
+_OTHER_SPELLINGS: Final = {
+    "degreesC": "degC", "celcius": "degC", "Grad C": "degC", "degreesF": "degF", "farenheit": "degF", "mps": "m s-1",
+    "m/sec": "m s-1", "meters/sec": "m s-1", "percent": "%", "percentage": "%", "hectopascals": "hPa",
+    "watt/m2": "W m-2",
+}  # fmt: skip
+"""Texts that are written for a unit, and the unit."""
+
 _AMOUNTS: Final = ("mm", "m3", "kg", "kg m-2", "J", "J m-2")
 """One unit of each dimension that a counter can accumulate."""
 
@@ -91,8 +106,10 @@ def _parse(unit: str) -> "pint.Unit":
             raise ValueError(unit)
         return _registry().parse_units(text)
     except Exception as error:  # pint passes the text to Python's tokenizer, which can raise any kind of error
+        near = difflib.get_close_matches(unit[:_LONGEST], [*_NEAREST, *_OTHER_SPELLINGS], n=1)
+        hint = f"did you mean {_OTHER_SPELLINGS.get(near[0], near[0])!r}? Write" if near else "write"
         raise InvalidUnit(
-            f"unknown unit {unit!r}; write it as CF does, for example 'degC', 'W m-2' or 'm s-1'"
+            f"unknown unit {unit!r}; {hint} it as CF does, for example 'degC', 'W m-2' or 'm s-1'"
         ) from error
 
 

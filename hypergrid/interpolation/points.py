@@ -200,10 +200,12 @@ def _straight_distances(first_m: Floats, second_m: Floats) -> Floats:
     if first_m.ndim == second_m.ndim == 2 and is_many:
         return np.asarray(scipy.spatial.distance.cdist(first_m, second_m))
     # One coordinate at a time: all differences at once would take two or three times the memory.
-    each = (first_m[..., :, None, i] - second_m[..., None, :, i] for i in range(first_m.shape[-1]))
-    square = next(each) ** 2
-    for difference in each:
-        square += difference**2
+    square = first_m[..., :, None, 0] - second_m[..., None, :, 0]
+    square *= square
+    for axis in range(1, first_m.shape[-1]):
+        difference = first_m[..., :, None, axis] - second_m[..., None, :, axis]
+        difference *= difference
+        square += difference
     return np.asarray(np.sqrt(square, out=square))
 
 

@@ -461,7 +461,7 @@ class WoJoin(FormerNames):
         InvalidQuery
             The bytes are not a snapshot, were damaged, or were made by another version; or segments are missing.
         """
-        header, body = state.header_of(data)
+        header, packed = state.header_of(data)
         description: dict[str, Any] = header["description"]  # type: ignore[assignment]
         about = dict(description["about"])
         if isinstance(about["window"], dict):
@@ -471,7 +471,7 @@ class WoJoin(FormerNames):
         join = cls.__new__(cls)
         join._set_up(JoinConfig(**about))
         join._ticking, join._finished = description["ticking"], description["finished"]
-        columns = state.columns_of(header, body)
+        columns = state.columns_of(header, packed)
         join._state = state.from_columns(header, columns)
         if join._about.strategy is not None:
             named = description["segments"]

@@ -487,9 +487,9 @@ class Pipeline(FormerNames):
         InvalidQuery
             The bytes are not a snapshot of a pipeline, were damaged, or were made by another version.
         """
-        header_fields, body = state.header_of(data, MAGIC, "a pipeline")
+        header_fields, packed = state.header_of(data, MAGIC, "a pipeline")
         header: dict[str, Any] = dict(header_fields)
-        columns = state.columns_of(header, body)
+        columns = state.columns_of(header, packed)
         pipeline = cls.__new__(cls)
         pipeline._set_up(
             [

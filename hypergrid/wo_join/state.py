@@ -298,6 +298,22 @@ def _pack_column(column: np.ndarray | _Chosen) -> bytes:
     return flat.view(np.uint8).reshape(-1, column.dtype.itemsize).T.tobytes() if flat.size else b""
 
 
+class PackedColumns:
+    """Compressed content that is read from its beginning to its end: all of it at once would take as much as a join."""
+
+    def __init__(self, content: bytes) -> None:
+        self._inflater, self._rest = zlib.decompressobj(), content
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes."""
+        parts, lacking = [], size
+        # Without a size, all would be inflated.
+        while lacking and (part := self._inflater.decompress(self._rest, lacking)):
+            self._rest, lacking = self._inflater.unconsumed_tail, lacking - len(part)
+            parts.append(part)
+        return b"".join(parts)
+
+
 def _unpack_column(data: bytes, dtype: str, shape: list[int]) -> np.ndarray:
     kind = np.dtype(dtype)
     if not data:
@@ -314,28 +330,24 @@ def unroll_ring(monitors: MonitorState, stream: int) -> Ints:
     return ring
 
 
-def header_of(data: bytes, magic: bytes = MAGIC, label: str = "a join") -> tuple[dict[str, object], bytes]:
-    """Return the header given to `pack`, and the still encoded columns.
+def header_of(data: bytes, magic: bytes = MAGIC, label: str = "a join") -> tuple[dict[str, object], "PackedColumns"]:
+    """Return the header given to `pack`, and the columns, still packed.
 
     Raises
     ------
     InvalidQuery
         The bytes are of another kind, were damaged, or are of another version.
     """
-    plain = zlib.decompress(unseal(data, magic, VERSION, label=label))
-    length = int.from_bytes(plain[:4], "little")
-    return json.loads(plain[4 : 4 + length]), plain[4 + length :]
+    packed = PackedColumns(unseal(data, magic, VERSION, label=label))
+    return json.loads(packed.read(int.from_bytes(packed.read(4), "little"))), packed
 
 
-def columns_of(header: dict[str, object], body: bytes) -> dict[str, np.ndarray]:
-    """Decode the columns left encoded by `header_of`."""
-    columns: dict[str, np.ndarray] = {}
-    offset = 0
-    for name, dtype, shape in header["columns"]:  # type: ignore[attr-defined]
-        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        columns[name] = _unpack_column(body[offset : offset + size], dtype, shape)
-        offset += size
-    return columns
+def columns_of(header: dict[str, object], packed: PackedColumns) -> dict[str, np.ndarray]:
+    """Decode the columns left packed by `header_of`, which can be read once."""
+    return {
+        name: _unpack_column(packed.read(int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype, shape)
+        for name, dtype, shape in header["columns"]  # type: ignore[attr-defined]
+    }
 
 
 def from_columns(header: dict[str, object], columns: dict[str, np.ndarray]) -> JoinState:

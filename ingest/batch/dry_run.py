@@ -36,6 +36,7 @@ from ingest.formats.csv_sniffer import NO_HEADER, ask_about
 from ingest.formats.file_metadata import COMMON, ColumnMetadata, FileMetadata, usual_interval_s, variable_name
 from ingest.sources.folder import (
     CHUNK_BYTES,
+    Discovery,
     SourceFile,
     cut,
     decompress_to,
@@ -304,9 +305,7 @@ def dry_run(
     unreadable: dict[str, str] = {}
     questions: dict[str, str] = {}
     if not described.declared:
-        for name, (path, member) in zip(discovery.ignored, discovery.ignored_at, strict=True):
-            with suppress(Unreadable), open_member(path, member) as stream:
-                questions[name] = ask_about(plain_head(read_first_lines(stream), None))
+        questions |= _ask_about_ignored(discovery)
     on_progress("read", 0.0)
     linked = _linked_layouts(discovery.files, described)
     for count, file in enumerate(discovery.files):
@@ -316,9 +315,9 @@ def dry_run(
                 _read(file, described.feeds_by_name[file.feed], Path(scratch), seen, linked.get(file.name))
             except Unreadable as error:
                 unreadable[file.name] = str(error)
-                if str(error).startswith(NO_HEADER) and not described.declared:
-                    with suppress(Unreadable):
-                        questions[file.name] = ask_about(first_bytes(file, described.feeds_by_name[file.feed]))
+        if unreadable.get(file.name, "").startswith(NO_HEADER) and not described.declared:
+            with suppress(Unreadable):
+                questions[file.name] = ask_about(first_bytes(file, described.feeds_by_name[file.feed]))
         on_progress("read", (count + 1) / len(discovery.files))
     on_progress("read", 1.0)
     return DryRun(
@@ -330,6 +329,15 @@ def dry_run(
         discovery.station_tables,
         questions,
     )
+
+
+def _ask_about_ignored(discovery: Discovery) -> dict[str, str]:
+    """Ask what the files are that no feed takes, by name, from their first lines."""
+    questions = {}
+    for name, (path, member) in zip(discovery.ignored, discovery.ignored_at, strict=True):
+        with suppress(Unreadable), open_member(path, member) as stream:
+            questions[name] = ask_about(plain_head(read_first_lines(stream), None))
+    return questions
 
 
 _BAD_CELL: Final = re.compile(rf"{BAD_NUMBER}: '(.*)' in ")

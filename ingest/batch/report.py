@@ -90,6 +90,14 @@ def check_conservation(
         )
 
 
+@dataclass(frozen=True)
+class RunListener:
+    """What a run calls as it goes on: with its stage and the fraction of it that is done, and with each warning."""
+
+    on_progress: Callable[[str, float], None] | None = None
+    on_warning: Callable[[str], None] = lambda _text: None
+
+
 @dataclass
 class Stages:
     """Durations of the stages of a run, and progress for a listener.

@@ -115,6 +115,7 @@ def reprocess(  # noqa: PLR0913 - one option a line
 
 def remap(archive: Path, *, deployment: Path | None, engine: "Engine", as_json: bool) -> None:
     """Run `ingest --remap`: read the raw files of an archive again, and show what changed."""
+    from ingest.batch.report import RunListener  # noqa: PLC0415
     from ingest.reprocess.remap import remap as run  # noqa: PLC0415
 
     with show_stages(quiet=as_json) as on_progress:
@@ -123,8 +124,7 @@ def remap(archive: Path, *, deployment: Path | None, engine: "Engine", as_json: 
             deployment=deployment,
             now_ns=time.time_ns(),
             engine=engine,
-            progress=on_progress,
-            on_warning=lambda text: None if as_json else show_message(f"warning: {text}"),
+            listener=RunListener(on_progress, lambda text: None if as_json else show_message(f"warning: {text}")),
         )
     if as_json:
         show_json(report.to_dict())

@@ -170,9 +170,9 @@ class Parsed:
     """Time stamp [ns since 1970 UTC], shape (n,)."""
     values: Mapping[str, NDArray[np.float64]]
     """Values by column [the column's unit], each of shape (n,); NaN: reported without a value."""
-    bad: tuple[BadRow, ...]
+    bad: tuple[BadRow, ...] = ()
     """Rejected rows, not among the n, and rejected cells of the n, by line."""
-    lines: int
+    lines: int = 0
     """Number of lines of the chunk, including blank ones; rows if the format has no lines."""
     names: tuple[str, ...] = ()
     """Long rows: variables of the values, all of which are in `values` under the name `VALUE`."""

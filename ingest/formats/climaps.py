@@ -97,7 +97,7 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     lines, table = read_table(data, layout, types, last=last)
     time_ns = timestamps.from_epoch(integers(table, _TIME, lines), _TIME, lines)
     values = {name: numbers(table, name, lines, layout.options) for name in layout.columns}
-    return gather((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values, lines)
+    return gather(Parsed((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values), lines)
 
 
 FORMATS.add("climaps", Format("climaps", None, layout, parse, sniff))

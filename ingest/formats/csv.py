@@ -178,9 +178,9 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     flags = _flags(table, layout, lines)
     arrival_ns = _arrivals(table, layout, lines, group)
     if not form.long:
-        return gather(stations, code, time_ns, values, lines, flags=flags, arrival_ns=arrival_ns)
+        return gather(Parsed(stations, code, time_ns, values, flags=flags, arrival_ns=arrival_ns), lines)
     value = _convert_to_wanted_units(table, layout, values[form.value_column], names, name_code, lines)
-    parsed = gather(stations, code, time_ns, {VALUE: value}, lines, flags=flags, arrival_ns=arrival_ns)
+    parsed = gather(Parsed(stations, code, time_ns, {VALUE: value}, flags=flags, arrival_ns=arrival_ns), lines)
     return name_rows(parsed, names, name_code[lines.is_sound], options.columns)
 
 

@@ -370,18 +370,10 @@ def array_of(table: pa.Table, column: str) -> pa.Array:
     return joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks or [pa.array([], joined.type)])
 
 
-def gather(
-    stations: tuple[str, ...],
-    code: NDArray[np.int32],
-    time_ns: NDArray[np.int64],
-    values: Mapping[str, NDArray[np.float64]],
-    lines: Lines,
-    *,
-    flags: NDArray[np.uint8] | None = None,
-    arrival_ns: NDArray[np.int64] | None = None,
-) -> Parsed:
-    """Return the rows that were not refused, with the distinct stations that they have."""
-    lines.settle(len(values))
+def gather(rows: Parsed, lines: Lines) -> Parsed:
+    """Return the rows that were not refused, with the distinct stations that they have; `bad` is read from `lines`."""
+    lines.settle(len(rows.values))
+    code, time_ns, values, flags, arrival_ns = rows.code, rows.time_ns, rows.values, rows.flags, rows.arrival_ns
     kept, number, refused = lines.is_sound, lines.number, lines.refused
     if not kept.all():
         number = number[kept]
@@ -391,7 +383,7 @@ def gather(
         arrival_ns = arrival_ns if arrival_ns is None else arrival_ns[kept]
         refused = {name: cells[kept] for name, cells in refused.items()}
     refused = {name: cells for name, cells in refused.items() if cells.any()}
-    names, code = compact_codes(stations, code)
+    names, code = compact_codes(rows.stations, code)
     bad = tuple(sorted(lines.bad, key=lambda row: row.line))
     return Parsed(
         names, code, time_ns, values, bad, lines.count,

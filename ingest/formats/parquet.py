@@ -211,7 +211,7 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
     time_ns = _times(table[options.time_column], options, lines, code)
     if parts is None:
         values = {name: _numbers(table[name], name, options, lines) for name in layout.columns}
-        return gather(stations, code, time_ns, values, lines)
+        return gather(Parsed(stations, code, time_ns, values), lines)
     variable, value, unit = parts
     names = _text(table[variable])
     if unit:
@@ -220,7 +220,7 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
         names = pc.if_else(pc.equal(given, ""), names, named)
     kinds, name_code = labels(pa.table({"variable": names}), "variable", lines, what="variable")
     values = {VALUE: _numbers(table[value], value, options, lines)}
-    parsed = gather(stations, code, time_ns, values, lines, flags=_flags(table, options))
+    parsed = gather(Parsed(stations, code, time_ns, values, flags=_flags(table, options)), lines)
     return name_rows(parsed, kinds, name_code[lines.is_sound], options.columns)
 
 

@@ -57,7 +57,7 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     timestamps.refuse_impossible({name: integers(table, name, lines) for name in CLOCK}, lines)
     time_ns = timestamps.from_epoch(integers(table, "epoch", lines), "epoch", lines)
     values = {name: numbers(table, name, lines, layout.options) for name in layout.columns}
-    return gather(stations, code, time_ns, values, lines)
+    return gather(Parsed(stations, code, time_ns, values), lines)
 
 
 def sniff(head: bytes, file: str) -> str | None:

@@ -171,7 +171,7 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
         raw = numbers(table, name, lines, layout.options)
         multiplier, offset = scales[name]
         values[name] = raw if scales[name] == (1.0, 0.0) else raw * multiplier + offset
-    return gather((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values, lines)
+    return gather(Parsed((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values), lines)
 
 
 FORMATS.add("smet", Format("smet", None, layout, parse, sniff))

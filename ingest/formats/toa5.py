@@ -135,7 +135,7 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     lines, table = read_table(data, layout, types, last=last, quotes=True)
     time_ns = timestamps.from_text(array_of(table, _TIME), layout.options, lines)
     values = {name: numbers(table, name, lines, layout.options) for name in layout.columns}
-    return gather((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values, lines)
+    return gather(Parsed((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values), lines)
 
 
 FORMATS.add("toa5", Format("toa5", None, layout, parse, sniff))

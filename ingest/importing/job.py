@@ -20,6 +20,7 @@ from hypergrid.core.errors import HyperGridError
 from hypergrid.core.times import floor_to_microsecond
 from ingest.batch.archive_session import STAGING
 from ingest.batch.dry_run import DryRun, dry_run
+from ingest.batch.report import RunListener
 from ingest.importing.folder import ImportFolder, size_below
 from ingest.importing.proposal_document import describe_dry_run
 from ingest.job import ingest
@@ -121,6 +122,7 @@ def run_ingest(archive: Path, folder: ImportFolder) -> dict[str, Any]:
     instants: list[int] = folder.read("runs").get("instants_ns", [])
     now_ns = floor_to_microsecond(time.time_ns())
     progress = ProgressFile(folder)
+    listener = RunListener(progress.on_progress, progress.on_warning)
     before = {entry.ingested_ns for entry in Archive.open(archive).files()} & set(instants)
     folder.write("runs", {"instants_ns": [*instants, now_ns]})
     remapped: dict[str, Any] | None = None
@@ -131,8 +133,7 @@ def run_ingest(archive: Path, folder: ImportFolder) -> dict[str, Any]:
             deployment=folder.deployment,
             now_ns=now_ns - 1000,
             ingested_ns=before,
-            progress=progress.on_progress,
-            on_warning=progress.on_warning,
+            listener=listener,
         )
         remapped = _shorten(report.to_dict())
     # Without Spark whatever the size: a server starts no Java beside itself, and memory is bounded by the chunk.
@@ -142,8 +143,7 @@ def run_ingest(archive: Path, folder: ImportFolder) -> dict[str, Any]:
         deployment=folder.deployment,
         engine="inprocess",
         now_ns=now_ns,
-        progress=progress.on_progress,
-        on_warning=progress.on_warning,
+        listener=listener,
     )
     return {"ingest": _shorten(ingested.to_dict()), "remap": remapped}
 

@@ -313,7 +313,7 @@ class _RestoreRun:
             there, offered = share_series(there, replaced)
             lacking = ~has_version(there, offered) & (offered.index < len(group.series))
             lost = offered.take_rows(lacking).sort_rows()
-            group.add_side(lost, superseded=True)
+            group.add_side([(lost, True)])
             added = len(lost)
             group.superseded += added
 

@@ -75,15 +75,6 @@ class Workers(Protocol):
         """Run `work` on each task; return the results in order."""
 
 
-class SerialWorkers:
-    """Runs tasks one by one in this process."""
-
-    count = 1
-
-    def map(self, work: Callable[[Task], Done], tasks: Sequence[Task]) -> list[Done]:
-        return [work(task) for task in tasks]
-
-
 @dataclass(frozen=True, eq=False)
 class Partition:
     """Readings of a variable that are flagged together."""
@@ -382,7 +373,7 @@ def reprocess(
     archive_path: str | Path,
     request: ReprocessRequest,
     *,
-    workers: Workers | None = None,
+    workers: Workers,
     now_ns: int,
     progress: Callable[[str, float], None] = lambda _stage, _done: None,
     on_wait: Callable[[], None] = lambda: None,
@@ -392,7 +383,7 @@ def reprocess(
     Parameters
     ----------
     workers
-        Processes that run the partitions; None: this process.
+        Processes that run the partitions.
     now_ns
         Current time [ns since 1970 UTC].
     on_wait
@@ -415,15 +406,14 @@ def reprocess(
         # Finds invalid queries before the run starts.
         split_pieces(surface.query(archive), workers=1)
     named = token(judging and judging.token(), [surface.document for surface in asked], window)
-    hands = workers or SerialWorkers()
     with _exclusive_run(archive, on_wait) as folder:
         branch = Branch.begin(archive, f"{BRANCHES}{named[:16]}")
-        judged = None if judging is None else reflag_all(branch, judging, hands, stages, now_ns=now_ns)
+        judged = None if judging is None else reflag_all(branch, judging, workers, stages, now_ns=now_ns)
         # Queries see the flags of this run.
         seen = archive.at_snapshot(judged.snapshot if judged and judged.snapshot else branch.base.snapshot)
         run_folder = folder / branch.name
         history = f"{format_instant(now_ns // SECOND_NS * SECOND_NS)} hypergrid reprocess"
-        surfaces = [_compute(surface, seen, run_folder, hands, stages, history) for surface in asked]
+        surfaces = [_compute(surface, seen, run_folder, workers, stages, history) for surface in asked]
         shutil.rmtree(run_folder, ignore_errors=True)
         Branch.remove(archive, branch.name)
     others = (

@@ -24,7 +24,7 @@ from hypergrid.core.errors import HyperGridError, InvalidDeployment, NotFound
 from hypergrid.core.times import floor_to_microsecond
 from ingest.batch.archive_session import STAGING, locked_archive
 from ingest.batch.plan import columns_of, is_placed, list_names, make_plan, with_file_metadata
-from ingest.batch.report import Stages
+from ingest.batch.report import RunListener, Stages
 from ingest.batch.write_staged import StagedBatch, count_by_reason, examples_by_reason
 from ingest.deployment.arrival_table import Arrivals, read_arrivals
 from ingest.deployment.deployment_file import FILE_NAME, Deployment, Feed, default_deployment, load
@@ -45,8 +45,7 @@ def remap(
     now_ns: int,
     engine: Engine = "inprocess",
     ingested_ns: Collection[int] | None = None,
-    progress: Callable[[str, float], None] | None = None,
-    on_warning: Callable[[str], None] = lambda _text: None,
+    listener: RunListener = RunListener(),  # noqa: B008 - immutable
 ) -> RemapReport:
     """Read an archive's raw files again, and amend what a new description changes, in one commit.
 
@@ -60,8 +59,8 @@ def remap(
         Where to parse, as in `ingest.job.ingest`.
     ingested_ns
         Read only the files of the runs of these instants [ns since 1970 UTC]; None: all.
-    on_warning
-        Called with each warning as it occurs.
+    listener
+        What is called as the run goes on.
 
     Raises
     ------
@@ -77,9 +76,9 @@ def remap(
 
     def warn(text: str) -> None:
         warnings.append(text)
-        on_warning(text)
+        listener.on_warning(text)
 
-    stages = Stages(time.perf_counter, progress)
+    stages = Stages(time.perf_counter, listener.on_progress)
     kept = kept_descriptions(archive)
     # What the archive states may be newer than the description that it keeps.
     described = load(deployment) if deployment is not None else _leave_statements(_latest(archive, kept))

@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from hypergrid.core.freed_memory import give_back
 from ingest.sources.spool import durable, reach, segments, spans
 
 SCHEMA = "grp string, content binary"
@@ -58,15 +59,21 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:  # noqa: D102
         return [SpoolSpan(*span) for span in spans(self._spool, int(start["seq"]), int(end["seq"]), self._tasks)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: D102
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Parse the records of a span into pickled pieces for each group of stations."""
         # Two processes of Spark, one after the other, import this module only to plan: each would take a second longer.
         from ingest.deployment.deployment_file import read_versions  # noqa: PLC0415
+        from ingest.streaming.process_memory import keep_small  # noqa: PLC0415
         from ingest.streaming.spool_decoder import parse_by_version  # noqa: PLC0415
 
         assert isinstance(partition, SpoolSpan)
         # Tasks already share the cores; threads within each would only compete.
         pa.set_cpu_count(1)
-        for pieces in parse_by_version(self._spool, partition.after, partition.upto, read_versions(self._deployed)):
+        versions = read_versions(self._deployed)
+        limited = versions[-1].deployment.stream.memory is not None
+        if limited:
+            keep_small()
+        for pieces in parse_by_version(self._spool, partition.after, partition.upto, versions):
             yield pa.RecordBatch.from_arrays(
                 [
                     pa.array([piece.group for piece in pieces], pa.string()),
@@ -74,6 +81,9 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ],
                 names=["grp", "content"],
             )
+        if limited:
+            # The next batch may be parsed by another process of Spark, while this one keeps what it freed.
+            give_back()
 
 
 class SpoolSource(DataSource):

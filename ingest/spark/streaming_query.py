@@ -20,13 +20,14 @@ from pyspark.sql.streaming.state import GroupState
 
 from hypergrid.core.errors import HyperGridError
 from hypergrid.core.freed_memory import give_back
-from ingest.deployment.deployment_file import read_versions, version_at
+from ingest.deployment.deployment_file import Deployment, read_versions, version_at
 from ingest.sources.spool import segments
 from ingest.spark.session import abandon, session, stop
 from ingest.spark.source import NAME, SCHEMA, SpoolSource
 from ingest.streaming import saved_state
 from ingest.streaming.assembler import Assembler, MicroBatch, StreamBatch, assemble_batch
 from ingest.streaming.memory_shares import memory_of
+from ingest.streaming.process_memory import keep_small
 from ingest.streaming.spool_decoder import DecodedPiece, expected_origins, groups_of, merge_pieces
 from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, HELD, SPOOL, STREAM, stream_id
 
@@ -47,8 +48,11 @@ def stateful_assembler(spool: Path, deployed: Path) -> Callable[..., Iterator[pd
 
     def take(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         pa.set_cpu_count(1)
+        versions = read_versions(deployed)
+        if versions[-1].deployment.stream.memory is not None:
+            keep_small()
         piece = merge_pieces([pickle.loads(content) for frame in frames for content in frame["content"]])
-        assembler = _assembler(piece, state, deployed)
+        assembler = _assembler(piece, state, version_at(versions, piece.upto), deployed)
         batch = assemble_batch(assembler, piece, [first for first, _ in segments(spool)])
         folder = held_folder(deployed.parent, key[0])
         kept = saved_state.save(folder, assembler.version, assembler.to_chunks())
@@ -65,11 +69,17 @@ def stateful_assembler(spool: Path, deployed: Path) -> Callable[..., Iterator[pd
     return take
 
 
-def _assembler(piece: DecodedPiece, state: GroupState, deployed: Path) -> Assembler:
+def _unpack_batches(frame: DataFrame) -> list[MicroBatch]:
+    """Return the batches of all groups, by name."""
+    contents = frame.toArrow().column("content").to_pylist()
+    groups: list[MicroBatch] = sorted(map(pickle.loads, contents), key=lambda batch: batch.group)
+    return groups
+
+
+def _assembler(piece: DecodedPiece, state: GroupState, deployment: Deployment, deployed: Path) -> Assembler:
     """Return the cached assembler of a piece's group if it matches the state, else a restored one."""
     # Removed while in use, so that a failed task cannot leave a changed assembler in the cache.
     check, alive = _live_assemblers.pop(piece.group, (0, None))
-    deployment = version_at(read_versions(deployed), piece.upto)
     how, folder, memory = deployment.stream, held_folder(deployed.parent, piece.group), None
     if how.memory is not None:
         # The limit of the batch's own deployment, so that a repeated batch gives the same rows.
@@ -132,7 +142,13 @@ class StreamingJob:
                     self._spark.conf.set(key, value)
 
     def start(
-        self, folder: Path, commit: Callable[[StreamBatch], Any], *, trigger_s: float | None, batch_bytes: int
+        self,
+        folder: Path,
+        commit: Callable[[StreamBatch], Any],
+        *,
+        trigger_s: float | None,
+        batch_bytes: int,
+        limited: bool = False,
     ) -> None:
         """Follow the spool of an archive once connected, and pass each batch to `commit`, in order.
 
@@ -147,8 +163,12 @@ class StreamingJob:
             Interval between batches [s]; None: process what is in the spool now, then stop.
         batch_bytes
             Maximum size of a batch; further records wait in the spool [bytes].
+        limited
+            Whether the deployment limits memory: this process then returns what it freed after each batch.
         """
         assert self._spark is not None
+        if limited:
+            keep_small()
         with _translate_failure():
             spool, deployed, checkpoint = folder / SPOOL, folder / STREAM / DEPLOYMENTS, folder / STREAM / CHECKPOINT
             tasks = self._spark.sparkContext.defaultParallelism
@@ -165,10 +185,13 @@ class StreamingJob:
             )
 
             def hand_on(frame: DataFrame, number: int) -> None:
-                contents = frame.toArrow().column("content").to_pylist()
-                groups: list[MicroBatch] = sorted(map(pickle.loads, contents), key=lambda batch: batch.group)
+                groups = _unpack_batches(frame)
                 if groups:
                     commit(StreamBatch(stream_id(checkpoint), number, groups))
+                if limited:
+                    # Not before: the commit holds its rows to the end.
+                    del groups
+                    give_back()
 
             writer = batches.writeStream.foreachBatch(hand_on).option("checkpointLocation", str(checkpoint))
             writer = (

@@ -34,7 +34,7 @@ from hypergrid.core.units import Variable
 from hypergrid.wo_join import KeysDoNotGrow, Matches, WoJoin
 from ingest.deployment.deployment_file import SliceOrder
 from ingest.streaming.repeats import REMEMBERED, SentMessages, find_repeats
-from ingest.streaming.spilled_rows import SpilledRows, StateUnusable
+from ingest.streaming.spilled_rows import SpilledRows, StateUnusable, hash_keys
 from ingest.streaming.spool_decoder import ClockTicks, DecodedPiece, Dictionary, RowBatch, concatenate_batches
 
 STREAMS_AT_ONCE: Final = 128
@@ -406,14 +406,19 @@ class Assembler:
         again = self._repeats_of_held(held, new_rows)
         self.counts.duplicates += int(new_rows.sizes[again].sum())
         new_rows, numbers = new_rows.take(~again), numbers[~again]
+        arrived = len(new_rows)
         letting: _Emitted = []
         self._push_by_ticks(_NewRows.of(new_rows, numbers, self.slice_ns, errors), clock, letting)
         self._close_early(int(max([*new_rows.came_ns[-1:], *clock.clock_ns[-1:]], default=self._looked_ns)), letting)
         due = self._due.append(_DueRows.of(letting))
         pool, pool_numbers = concatenate_batches([held, new_rows]), np.concatenate([self._numbers, numbers])
-        emitted, self._due = due.split(self._batch_rows(pool, len(new_rows)))
+        # Beside the pool there is room for what is emitted, but not for the rows that it was made of.
+        del held, new_rows
+        self._held = RowBatch.empty(pool.origins, pool.columns)
+        emitted, self._due = due.split(self._batch_rows(pool, arrived))
         rows, kept = self._find_rows(emitted.number, pool, pool_numbers)
-        self._held, self._numbers = pool.take(kept), pool_numbers[kept]
+        self._held, self._numbers = pool if kept.all() else pool.take(kept), pool_numbers[kept]
+        del pool
         self._spill()
         self.counts.released += rows.readings
         self.counts.late += int(emitted.late.sum())
@@ -422,7 +427,8 @@ class Assembler:
     def _repeats_of_held(self, held: RowBatch, new_rows: RowBatch) -> NDArray[np.bool_]:
         """Tell which new rows repeat the row before them of their station and instant, among those of open slices."""
         # What repeats a row whose slice closed is an amendment, whether or not that row was emitted yet.
-        parts = [held.take(~np.isin(self._numbers, self._due.number)) if len(self._due.number) else held, new_rows]
+        same = np.isin(hash_keys(held), np.unique(hash_keys(new_rows))) & ~np.isin(self._numbers, self._due.number)
+        parts = [held.take(same), new_rows]
         if self._spilled is not None and len(self._spilled):
             parts.insert(0, self._spilled.find_same(new_rows, self._due.number))
         again = find_repeats(concatenate_batches(parts))
@@ -439,13 +445,16 @@ class Assembler:
         on_disk = int(np.searchsorted(ascending, pool_numbers[0])) if len(pool) else len(number)
         at = np.searchsorted(pool_numbers, ascending[on_disk:])
         kept[at] = False
-        rows = pool.take(at)
         if on_disk:
             if self._spilled is None:
                 raise StateUnusable("rows that wait are on disk, and the stream was not told where")
             waited = self._spilled.take(ascending[:on_disk], pool, version=self.version)
-            rows = concatenate_batches([waited, rows])
-        return rows.take(np.argsort(order, kind="stable")), kept
+            rows = concatenate_batches([*waited, pool.take(at)])
+        else:
+            rows = pool.take(at)
+        # Rows that became due in one batch are in order already; a copy of them takes as much as they do.
+        is_ordered = bool((number[1:] > number[:-1]).all())
+        return rows if is_ordered else rows.take(np.argsort(order, kind="stable")), kept
 
     def _batch_rows(self, pool: RowBatch, arrived: int) -> int:
         """Return how many rows a batch may emit, at least one."""
@@ -584,9 +593,6 @@ class Assembler:
             number = matches.late.payload.astype(np.int64)
             number = number[self._clocks.select_own(number, matches.late.key)]
             letting.append((number, np.full(len(number), now_ns), True))
-
-    def to_bytes(self) -> bytes:
-        return b"".join(self.to_chunks())
 
     def to_chunks(self) -> list[bytes]:
         """Serialise the state as chunks that belong behind each other; `from_bytes` restores it."""

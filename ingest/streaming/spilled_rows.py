@@ -98,7 +98,7 @@ class SpilledRows:
         self._folder.mkdir(parents=True, exist_ok=True)
         # A repeated batch writes the same rows under the same name.
         name = f"{version:012d}-{int(numbers[0]):015d}"
-        keys = np.sort(_hash_keys(rows))
+        keys = np.sort(hash_keys(rows))
         content = seal(MAGIC, VERSION, rows.to_bytes(numbers=numbers.tobytes()))
         with replace_atomically(self._folder / f"{name}.keys", durable=True) as path, path.open("wb") as file:
             np.save(file, keys)
@@ -115,18 +115,18 @@ class SpilledRows:
 
         Rows whose numbers are `left_out` are not among them.
         """
-        wanted = np.unique(_hash_keys(rows))
+        wanted = np.unique(hash_keys(rows))
         same = [RowBatch.empty(rows.origins, rows.columns)]
         for file in self._files:
             if file.emptied < 0 and _has_any(file.keys, wanted):
                 held, numbers = self._read(file, rows)
-                is_same = np.isin(_hash_keys(held), wanted)
+                is_same = np.isin(hash_keys(held), wanted)
                 same.append(held.take(is_same & ~file.gone & ~np.isin(numbers, left_out)))
         return concatenate_batches(same)
 
-    def take(self, numbers: NDArray[np.int64], like: RowBatch, *, version: int) -> RowBatch:
-        """Take rows out, by their numbers, which ascend; origins and columns are those of `like`."""
-        parts = [RowBatch.empty(like.origins, like.columns)]
+    def take(self, numbers: NDArray[np.int64], like: RowBatch, *, version: int) -> list[RowBatch]:
+        """Take rows out, by their numbers, which ascend, in parts; origins and columns are those of `like`."""
+        parts: list[RowBatch] = []
         for file in self._files:
             wanted = numbers[slice(*np.searchsorted(numbers, [file.first, file.last + 1]))]
             if not len(wanted):
@@ -140,10 +140,10 @@ class SpilledRows:
             file.readings -= parts[-1].readings
             if file.gone.all():
                 file.emptied = version
-        taken = concatenate_batches(parts)
-        if len(taken) != len(numbers):
-            raise StateUnusable(f"{len(numbers) - len(taken)} rows that wait are in no file of {self._folder}")
-        return taken
+        lacking = len(numbers) - sum(map(len, parts))
+        if lacking:
+            raise StateUnusable(f"{lacking} rows that wait are in no file of {self._folder}")
+        return parts
 
     def sweep(self, version: int) -> None:
         """Remove files that no repeated batch can need any more."""
@@ -200,7 +200,7 @@ class SpilledRows:
         return made
 
 
-def _hash_keys(rows: RowBatch) -> NDArray[np.uint64]:
+def hash_keys(rows: RowBatch) -> NDArray[np.uint64]:
     """Hash station and instant of each row, shape (m,); equal hashes of different ones cost time and nothing else."""
     with np.errstate(over="ignore"):
         mixed = rows.time_ns.astype(np.uint64) * _MIX[0] + rows.origin.astype(np.uint64) * _MIX[1]

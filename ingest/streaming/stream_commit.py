@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hypergrid.archive import Archive, Conservation, FileEntry, Reject, Writer
 from hypergrid.archive.disk.raw_copies import RAW, hash_of, keep
+from hypergrid.archive.writer import POOL_BYTES
 from hypergrid.core.errors import HyperGridError, InvalidUnit
 from hypergrid.core.flags import MISSING
 from hypergrid.core.readings import Readings, Series, has_version, share_series
@@ -33,6 +34,8 @@ DEPLOYMENTS: Final = "deployments"
 HELD: Final = "held"
 SHARES: Final = "shares.json"
 """within the latter: Spark's checkpoint, the deployments over time, and rows that wait on disk."""
+POOL_SHARE: Final = 1 / 8
+"""Share of a limit of memory that a commit's chunks of cells may take."""
 GAP_NS: Final = 7 * 86_400 * SECOND_NS
 """Readings further apart than this are compared with the archive separately, so that no gap is read [ns]."""
 
@@ -133,7 +136,9 @@ def commit(
     name = f"stream {batch.stream} {batch.number}"
     rows = sum(len(group.rows) for group in groups)
     message = f"stream: {rows:,} rows of batch {batch.number}"
-    with archive.commit(batch=name, message=message, now_ns=now_ns) as writer:
+    memory = deployment.stream.memory
+    pool_bytes = POOL_BYTES if memory is None else min(POOL_BYTES, round(POOL_SHARE * memory))
+    with archive.commit(batch=name, message=message, now_ns=now_ns, pool_bytes=pool_bytes) as writer:
         # Another commit may have succeeded while this one waited for the lock.
         archive = archive.latest()
         ledger = ledger_of(archive, batch.stream)
@@ -252,10 +257,14 @@ class _VariableSlice:
     """Readings of one variable within rows."""
 
     rows: RowBatch
-    reading: NDArray[np.intp]
-    """Indices of the readings, shape (k,)."""
-    row: NDArray[np.intp]
-    """Row of each reading, shape (k,)."""
+    # Narrow, and rows found when they are needed: the slices of all variables are held at a time.
+    reading: NDArray[np.int32]
+    """Indices of the readings, ascending, shape (k,)."""
+
+    @property
+    def row(self) -> NDArray[np.intp]:
+        """Row of each reading, shape (k,)."""
+        return np.searchsorted(self.rows.stops, self.reading, side="right")
 
 
 def readings_by_variable(
@@ -274,14 +283,12 @@ def readings_by_variable(
 
 
 def _by_variable(rows: RowBatch) -> dict[str, _VariableSlice]:
-    row = np.repeat(np.arange(len(rows)), rows.sizes)
     names = [column.variable for _, column in rows.columns]
     by_variable = {}
     for name in dict.fromkeys(names):
         mask = np.array([column_name == name for column_name in names])[rows.column]
         if mask.any():
-            reading = np.flatnonzero(mask)
-            by_variable[name] = _VariableSlice(rows, reading, row[reading])
+            by_variable[name] = _VariableSlice(rows, np.flatnonzero(mask).astype(np.int32))
     return by_variable
 
 
@@ -306,7 +313,7 @@ def _refuse_units(part: dict[str, _VariableSlice], variables: Mapping[str, Varia
         if bad.all():
             del part[name]
         elif bad.any():
-            part[name] = replace(variable_slice, reading=variable_slice.reading[~bad], row=variable_slice.row[~bad])
+            part[name] = replace(variable_slice, reading=variable_slice.reading[~bad])
     return refused
 
 
@@ -327,7 +334,7 @@ def _drop_known(
         if known.all():
             del part[name]
         else:
-            part[name] = replace(variable_slice, reading=variable_slice.reading[~known], row=variable_slice.row[~known])
+            part[name] = replace(variable_slice, reading=variable_slice.reading[~known])
     return dropped
 
 
@@ -365,7 +372,8 @@ def _readings(parts: Sequence[_VariableSlice], variable: Variable) -> Readings:
     columns = []
     for part in parts:
         rows, column = part.rows, part.rows.column[part.reading]
-        pair = column.astype(np.int64) * len(rows.origins) + rows.origin[part.row]
+        row = part.row
+        pair = column.astype(np.int64) * len(rows.origins) + rows.origin[row]
         pairs, inverse = np.unique(pair, return_inverse=True)
         index = np.empty(len(pairs), np.int32)
         for pair_index, (number, origin) in enumerate(zip(*divmod(pairs, len(rows.origins)), strict=True)):
@@ -376,7 +384,7 @@ def _readings(parts: Sequence[_VariableSlice], variable: Variable) -> Readings:
             mask = column == number
             value[mask] = convert(value[mask], rows.columns[number][1].unit, variable.unit)
         flag = np.where(np.isnan(value), MISSING, rows.flag[part.reading]).astype(np.uint8)
-        columns.append((index[inverse], rows.time_ns[part.row], value, flag, rows.arrival_ns[part.row]))
+        columns.append((index[inverse], rows.time_ns[row], value, flag, rows.arrival_ns[row]))
     index, time_ns, value, flag, arrival_ns = (np.concatenate(column) for column in zip(*columns, strict=True))
     return Readings(tuple(series), index, time_ns, value, flag, arrival_ns)
 

@@ -412,9 +412,30 @@ class Runner:
             thread.join(max(until_s - time.monotonic(), 0.0))
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        with self._blocks.turn(current_asker().owner):
+    def turn(
+        self,
+        *,
+        owner: str | None = None,
+        stop: threading.Event | None = None,
+        on_begin: Callable[[], None] = lambda: None,
+    ) -> Iterator[None]:
+        """Wait for a turn among the queries; the work inside gives way to others.
+
+        Parameters
+        ----------
+        owner
+            Owner of the work; None: the current caller.
+        stop
+            Set, and followed by `wake`, when the work is not wanted any more (`Cancelled`).
+        on_begin
+            Called once, when the first turn begins.
+        """
+        with self._blocks.turn(current_asker().owner if owner is None else owner, stop=stop, on_begin=on_begin):
             yield
+
+    def wake(self) -> None:
+        """Make work that waits for a turn notice that it was stopped."""
+        self._blocks.wake()
 
     def _check_plan(self, plan: Plan, label: Asker) -> None:
         plan.check(self._limits.allowed_bytes)

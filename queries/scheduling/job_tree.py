@@ -178,9 +178,6 @@ class Shape:
             if not 0 <= self.profits[number] < math.inf:
                 raise InvalidWork(f"job {name!r} needs a profit of 0 or more; got {self.profits[number]}")
 
-    def __len__(self) -> int:
-        return len(self.names)
-
     @cached_property
     def _cuts(self) -> "dict[CutRule, Cut]":
         return {}

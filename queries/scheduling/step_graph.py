@@ -375,7 +375,7 @@ class Tokens:
     >>> tokens = Tokens({"frost": 10.0, "map": 1.0})
     >>> tokens.offer(["frost", "map"]), tokens.offer(["frost", "map"])
     (None, None)
-    >>> tokens.credit("frost"), tokens.saved_tokens("map"), round(tokens.score, 3)
+    >>> tokens.credit("frost"), tokens.profit("map"), round(tokens.score, 3)
     (19.0, 1.9, 0.864)
     """
 
@@ -415,16 +415,10 @@ class Tokens:
         self._offered -= self._pending.pop(query, 0.0)
         self._saved.pop(query, None)
 
-    def saved_tokens(self, query: str) -> float:
-        return self._saved.get(query, 0.0)
-
     def profit(self, query: str) -> float:
         """Return what a stale query earns when it is answered: its saved tokens, or its weight if it saved none."""
         # Answered meanwhile for an older snapshot, it earned all its tokens and is stale all the same.
         return self._saved.get(query) or self._weights[query]
-
-    def stale_queries(self) -> dict[str, float]:
-        return dict(self._saved)
 
     @property
     def score(self) -> float:

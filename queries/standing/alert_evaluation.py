@@ -96,7 +96,7 @@ def evaluate_condition(
     episodes, changes = reconcile(before.episodes, new_episodes, from_ns)
 
     def reading(change: EpisodeChange) -> dict[str, Any]:
-        row = int(np.clip(np.searchsorted(rows.starts_ns, _change_time_ns(change)), 0, len(rows.starts_ns) - 1))
+        row = int(np.clip(np.searchsorted(rows.starts_ns, change_time_ns(change)), 0, len(rows.starts_ns) - 1))
         column = places.index(change.episode.place) if change.episode.place in places else 0
         return _describe_reading(rows, space, row, int(at[row, column]), task.node.unit, float(measure[row, column]))
 
@@ -104,13 +104,13 @@ def evaluate_condition(
     body = {"rule": settled.words(task.node.unit), "condition": settled.to_json(), "snapshot": snapshot}
 
     def describe(change: EpisodeChange) -> dict[str, Any]:
-        is_late = late_ns is not None and _change_time_ns(change) <= late_ns
+        is_late = late_ns is not None and change_time_ns(change) <= late_ns
         return {**body, "readings": [reading(change)], "late": is_late}
 
-    alerts, memory = _make_alerts(entry, episodes, changes, describe, now_ns)
+    alerts, memory = make_alerts(entry, episodes, changes, describe, now_ns)
     judged_ns = max(int(rows.starts_ns[-1]), before.judged_ns or 0)
-    progress = EvaluationProgress(snapshot, before.since_ns, judged_ns, _select_remembered(episodes, judged_ns), memory)
-    return EvaluationResult(entry.name, progress, _renumber_alerts(alerts, episodes, progress.episodes))
+    progress = EvaluationProgress(snapshot, before.since_ns, judged_ns, select_remembered(episodes, judged_ns), memory)
+    return EvaluationResult(entry.name, progress, renumber_alerts(alerts, episodes, progress.episodes))
 
 
 def measure_places(condition: OnRows, rows: SurfaceRows, space: Space) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
@@ -179,10 +179,10 @@ def _hear_arrivals(
         body = {"rule": words, "condition": {"kind": "dead"}, "snapshot": snapshot}
         return {**body, "readings": [], "late": change.episode.cleared_ns is not None, **_describe_interval(learned)}
 
-    alerts, owed = _make_alerts(entry, episodes, happened, describe, now_ns)
-    remembered = _select_remembered(episodes, silence.newest_ns)
+    alerts, owed = make_alerts(entry, episodes, happened, describe, now_ns)
+    remembered = select_remembered(episodes, silence.newest_ns)
     progress = EvaluationProgress(snapshot, before.since_ns, None, remembered, {**silence.to_json(), **owed})
-    return EvaluationResult(entry.name, progress, _renumber_alerts(alerts, episodes, remembered))
+    return EvaluationResult(entry.name, progress, renumber_alerts(alerts, episodes, remembered))
 
 
 def replay_liveness(
@@ -353,10 +353,10 @@ def _evaluate_silent(
         body = {"rule": condition.words(""), "condition": condition.to_json(), "snapshot": snapshot}
         return {**body, "readings": [], "late": False, "last_heard": format_timestamp(heard_ns)}
 
-    alerts, owed = _make_alerts(entry, episodes, changes, describe, now_ns)
-    remembered = _select_remembered(episodes, now_ns)
+    alerts, owed = make_alerts(entry, episodes, changes, describe, now_ns)
+    remembered = select_remembered(episodes, now_ns)
     progress = EvaluationProgress(snapshot, before.since_ns, None, remembered, {"heard_ns": heard_ns, **owed})
-    return EvaluationResult(entry.name, progress, _renumber_alerts(alerts, episodes, remembered))
+    return EvaluationResult(entry.name, progress, renumber_alerts(alerts, episodes, remembered))
 
 
 def _describe_interval(learned: ReportingInterval) -> dict[str, Any]:
@@ -368,7 +368,7 @@ def _describe_interval(learned: ReportingInterval) -> dict[str, Any]:
     }
 
 
-def _make_alerts(
+def make_alerts(
     entry: StandingEntry,
     episodes: Sequence[Episode],
     changes: Sequence[EpisodeChange],
@@ -414,7 +414,8 @@ def _make_alert(
     episode = change.episode
     ended = None if episode.cleared_ns is None else format_timestamp(episode.cleared_ns)
     body = {
-        "variable": entry.definition.query["variable"],
+        # A continuous query may be of several.
+        "variable": entry.definition.query.get("variable"),
         "place": episode.place,
         "since": format_timestamp(episode.onset_ns),
         "until": ended,
@@ -424,7 +425,7 @@ def _make_alert(
     return Alert(entry.name, change.happening, body, now_ns, muted)
 
 
-def _change_time_ns(change: EpisodeChange) -> int:
+def change_time_ns(change: EpisodeChange) -> int:
     """Return the start of the time cell of a change [ns since 1970 UTC]."""
     ended_ns = change.episode.cleared_ns if change.happening == "cleared" else None
     return change.episode.onset_ns if ended_ns is None else ended_ns
@@ -443,7 +444,7 @@ def _text(entry: StandingEntry, change: EpisodeChange, details: Mapping[str, Any
         learned = f"; last heard {details['last_heard']}, dead after {bound}"
     late = ", told late" if details["late"] else ""
     return (
-        f"{entry.name} {change.happening} at {episode.place}, {format_instant(_change_time_ns(change))}: "
+        f"{entry.name} {change.happening} at {episode.place}, {format_instant(change_time_ns(change))}: "
         f"{details['rule']}"
         f"{value}{learned}{late}"
     )
@@ -476,7 +477,7 @@ def _find_extreme(measure: NDArray[np.float64], *, rises: bool) -> tuple[NDArray
     return np.take_along_axis(measure, at, axis=1), at
 
 
-def _select_remembered(episodes: Sequence[Episode], newest_ns: int) -> tuple[Episode, ...]:
+def select_remembered(episodes: Sequence[Episode], newest_ns: int) -> tuple[Episode, ...]:
     """Keep open episodes, and those that an amendment may still change."""
     over = sorted(
         (episode.cleared_ns, index) for index, episode in enumerate(episodes) if episode.cleared_ns is not None
@@ -486,7 +487,7 @@ def _select_remembered(episodes: Sequence[Episode], newest_ns: int) -> tuple[Epi
     return tuple(episode for index, episode in enumerate(episodes) if episode.cleared_ns is None or index in recent)
 
 
-def _renumber_alerts(
+def renumber_alerts(
     alerts: Alerts, before: Sequence[Episode], after: Sequence[Episode]
 ) -> tuple[tuple[Alert, int | None], ...]:
     """Map the episode index of each alert to the remembered episodes."""

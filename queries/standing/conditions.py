@@ -229,15 +229,32 @@ class Silent(Rule):
         return f"nothing came from any station for more than {format_duration(self.after_ns)}"
 
 
+@dataclass(frozen=True)
+class InResult(Rule):
+    """Raised while a kept continuous query has a row of a key, or when its stream brings an element of it.
+
+    Rows of a relation are one episode as long as there is one with their key. Elements of a stream are one episode as
+    long as none is later than the one before by more than `quiet`; nothing is reported at its end.
+    """
+
+    kind: ClassVar[str] = "continuous"
+    memory_ns: ClassVar[int] = 0
+    quiet_ns: int = 600 * SECOND_NS
+    """[ns]"""
+
+
 OnRows = Threshold | Rate | Missing
 """Conditions on the rows of a surface."""
 
-Listening = Dead | Silent
-"""Conditions on arrivals: they compute no surface, so their queries have no steps."""
+Listening = Dead | Silent | InResult
+"""Conditions on arrivals and on results of continuous queries: they compute no surface, so their queries have no steps.
+"""
 
 Condition = OnRows | Listening
 
-KINDS: Final[Mapping[str, type[Condition]]] = {kind.kind: kind for kind in (Threshold, Rate, Missing, Dead, Silent)}
+KINDS: Final[Mapping[str, type[Condition]]] = {
+    kind.kind: kind for kind in (Threshold, Rate, Missing, Dead, Silent, InResult)
+}
 
 
 def condition_from_json(document: object, *, label: str = "a condition") -> Condition:
@@ -247,7 +264,7 @@ def condition_from_json(document: object, *, label: str = "a condition") -> Cond
 
         {"kind": "threshold", "above": 30, "clear": 28}     {"kind": "rate", "below": -3, "per": "1h", "over": "20min"}
         {"kind": "missing", "after": "30min"}               {"kind": "dead"}
-        {"kind": "silent", "after": "30min"}
+        {"kind": "silent", "after": "30min"}                {"kind": "continuous", "quiet": "1h"}
 
     Raises
     ------

@@ -9,11 +9,11 @@ from itertools import count
 from typing import Any, Final, Literal
 
 from hypergrid.core.errors import InvalidQuery, InvalidTime, NotFound
-from hypergrid.core.names import make_slug
+from hypergrid.core.names import LONGEST_NAME, check_name, make_slug
 from hypergrid.core.settings import Settings
 from hypergrid.core.times import DAY_NS, format_duration, parse_duration
 from hypergrid.perspective.spec.document_time import is_clipped_in_time
-from queries.standing.conditions import Condition, condition_from_json
+from queries.standing.conditions import Condition, InResult, condition_from_json
 
 Kind = Literal["alert", "user", "archive"]
 WEIGHTS: Final[Mapping[Kind, float]] = {"alert": 10.0, "user": 3.0, "archive": 1.0}
@@ -28,17 +28,16 @@ CHANNELS: Final = ("events", "archive", "email", "webhook")
 # The web API uses these paths for its own pages.
 RESERVED: Final = ("alerts", "preview", "statistics")
 """Names that no standing query may have."""
+FOLLOWED: Final = "continuous"
+"""Key of a query that names a kept continuous query."""
 LONGEST_NS: Final = 36_525 * DAY_NS
 """Longest validity and window: a hundred years [ns]."""
 
-LONGEST_NAME: Final = 63
-"""Longest name [characters]."""
 UNTITLED: Final = "query"
 """Name of a standing query whose title has no letter of a name."""
 LONGEST_TITLE: Final = 200
 """Longest title [characters]."""
 
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _ADDRESS: Final = re.compile(r"[^@\s,;<>]{1,64}@[A-Za-z0-9.-]{1,255}")
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 _DEFAULTS: Final = Settings()
@@ -120,11 +119,7 @@ def definition_from_json(document: object, settings: Settings | None = _DEFAULTS
     """
     given = _check_document(document)
     name = given["name"]
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidQuery(
-            "the name of a standing query needs 1 to 63 lower-case letters, digits, '-' or '_', the first a letter or "
-            f"digit; got {name!r}"
-        )
+    check_name(name, "standing query")
     label = f"standing query {name!r}"
     title = given.get("title", "")
     if not isinstance(title, str) or len(title) > LONGEST_TITLE or not title.isprintable():
@@ -135,6 +130,7 @@ def definition_from_json(document: object, settings: Settings | None = _DEFAULTS
     if query.get("snapshot") is not None or query.get("as_of") is not None:
         raise InvalidQuery(f"{label} reads the newest snapshot each time; remove 'snapshot' and 'as_of' from its query")
     condition = None if given.get("condition") is None else condition_from_json(given["condition"], label=label)
+    _check_followed(query, condition, label)
     kind = given.get("class", "user" if condition is None else "alert")
     if kind not in tuple(WEIGHTS):
         raise NotFound.among(kind=f"class of {label}", given=kind, existing=WEIGHTS)
@@ -155,10 +151,31 @@ def definition_from_json(document: object, settings: Settings | None = _DEFAULTS
         to=_parse_targets(given.get("to", ["events"]), label),
         title=title,
     )
+    if isinstance(condition, InResult) and (
+        window is not None or any(target.channel == "archive" for target in definition.to)
+    ):
+        raise InvalidQuery(
+            f"{label} follows a continuous query, whose results are kept with it; leave out 'window', and 'archive' in "
+            "'to'"
+        )
     # A definition from the catalogue is trusted: stricter settings must not make it unreadable.
     if settings is not None:
         _check_new(definition, settings, label)
     return definition
+
+
+def _check_followed(query: Mapping[str, Any], condition: Condition | None, label: str) -> None:
+    """Reject a condition on a continuous query without its name, and such a name without the condition."""
+    if isinstance(condition, InResult):
+        if set(query) != {FOLLOWED} or not isinstance(query[FOLLOWED], str):
+            raise InvalidQuery(
+                f"{label}: the condition {condition.kind!r} needs the query {{{FOLLOWED!r}: NAME}}, a kept continuous "
+                f"query; got the keys {sorted(map(str, query))}"
+            )
+    elif FOLLOWED in query:
+        raise InvalidQuery(
+            f"{label} has the continuous query {query[FOLLOWED]!r}; give it the condition {{'kind': 'continuous'}}"
+        )
 
 
 def name_document(document: Mapping[str, Any], taken: Container[str]) -> Mapping[str, Any]:

@@ -24,11 +24,13 @@ from hypergrid.topology import Grid, Periodic, Space
 from queries.standing.alert_evaluation import evaluate_condition, measure_places, replay_liveness
 from queries.standing.conditions import (
     Condition,
+    Dead,
     LevelRule,
     Listening,
     Missing,
     OnRows,
     Rate,
+    Silent,
     SurfaceRows,
     Threshold,
 )
@@ -101,6 +103,8 @@ class AlertPreview:
     snapshot: str
     condition: Condition | None
     """With levels as numbers [unit of the measure]."""
+    rule: str
+    """The condition in words, as its alerts have them; empty without one."""
     unit: str
     """Unit of the measure: of the values, of their change, or "s" where values are missing."""
     names: tuple[str, ...]
@@ -118,13 +122,12 @@ class AlertPreview:
             clear = self.condition.clear
         if isinstance(self.condition, Missing):
             level = self.condition.after_ns / 10**9
-        words = "" if self.condition is None else self.condition.words(self.unit)
         recent = self.recent
         return {
             "start": format_timestamp(self.window.start_ns),
             "stop": format_timestamp(self.window.stop_ns),
             "snapshot": self.snapshot,
-            "rule": words,
+            "rule": self.rule,
             "unit": self.unit,
             "level": level,
             "clear": clear,
@@ -186,10 +189,11 @@ def preview_alerts(
         raise InvalidTime(f"a preview covers at most {format_duration(LONGEST_NS)}; got {given}; choose a shorter time")
     progress = EvaluationProgress(archive.snapshot, since_ns=window.start_ns)
     entry = StandingEntry(definition, window.stop_ns, paused=False, muted_until_ns=None, progress=progress)
-    if isinstance(definition.condition, Listening):
+    if isinstance(definition.condition, Dead | Silent):
         replayed = replay_liveness(entry, archive, window, refuse_late=_limit_time(clock, "preview a shorter time"))
         alerts = tuple(alert for alert, _ in replayed)
-        return AlertPreview(window, archive.snapshot, definition.condition, "", (), alerts)
+        condition = definition.condition
+        return AlertPreview(window, archive.snapshot, condition, condition.words(""), "", (), alerts)
     return _preview_rows(replace(entry, definition=resolve_definition(definition, archive)), archive, window, clock)
 
 
@@ -219,6 +223,7 @@ def _preview_rows(
         window,
         archive.snapshot,
         None if given is None else settled,
+        "" if given is None else settled.words(unit),
         _unit_of(settled, unit),
         names,
         alerts,

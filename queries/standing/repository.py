@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from hypergrid.archive.disk.row_checksums import DamagedState, Schema
 from hypergrid.archive.disk.state_database import StateDatabase, StateKind
@@ -147,6 +147,17 @@ class OutboxMessage:
     """Delivery attempts, including this one."""
     repeat: bool
     """Whether an earlier attempt may have arrived: it was interrupted by a kill or in transit."""
+
+
+class WaitingAlert(NamedTuple):
+    """The alert that has waited longest for its delivery."""
+
+    name: str
+    """Name of the standing query."""
+    at_ns: int
+    """When it was detected [ns since 1970 UTC]."""
+    error: str
+    """Why the last attempt failed; empty if there was none."""
 
 
 @dataclass(frozen=True)
@@ -462,6 +473,15 @@ class StandingStore(StateDatabase):
     def count_messages(self) -> dict[str, int]:
         with self._lock_for_reading():
             return dict(self._db.execute("SELECT state, count(*) FROM valid_letters GROUP BY state").fetchall())
+
+    def find_oldest_waiting(self) -> WaitingAlert | None:
+        """Return the alert that has waited longest for its delivery; None if none waits."""
+        with self._lock_for_reading():
+            row = self._db.execute(
+                "SELECT name, at_ns, error FROM letters JOIN alerts ON number = alert "
+                "WHERE state IN ('waiting', 'sending') ORDER BY id LIMIT 1"
+            ).fetchone()
+        return None if row is None else WaitingAlert(*row)
 
     def list_undelivered(self, name: str, *, limit: int) -> list[dict[str, Any]]:
         """List the latest undelivered messages of a standing query, oldest first.

@@ -26,14 +26,17 @@ from hypergrid.core.errors import NotFound
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.perspective.build.data_sources import PlanMemo
 from hypergrid.query import OpenArchive
+from queries.continuous.kept import KeptQueries
 from queries.scheduling.job_tree import JobTree
 from queries.scheduling.step_graph import StepGraph, Tokens
 from queries.scheduling.strategy import SchedulingStrategy, Work
 from queries.standing.alert_evaluation import evaluate_condition, evaluate_liveness
-from queries.standing.conditions import Listening, Silent
+from queries.standing.conditions import InResult, Listening, Silent
+from queries.standing.definition import FOLLOWED
 from queries.standing.incremental_tasks import RowCache
 from queries.standing.planning import FIRST_PAUSE_S, Planner, StandingState, refuse_large
 from queries.standing.repository import Alert, EvaluationResult, StandingStore
+from queries.standing.row_alerts import evaluate_rows, is_unreported
 from queries.standing.shared_steps import (
     RESULTS,
     EvaluationStep,
@@ -85,6 +88,8 @@ class StandingRunner:
         Wall clock for alert timestamps and mutes [ns since 1970 UTC]; may step back.
     monotonic
         Monotonic clock for waits and measurements [s].
+    kept
+        Kept continuous queries, evaluated in turns with the standing ones; None: none.
     """
 
     def __init__(
@@ -95,8 +100,11 @@ class StandingRunner:
         strategy: SchedulingStrategy,
         clock: Callable[[], int] = time.time_ns,
         monotonic: Callable[[], float] = time.monotonic,
+        kept: KeptQueries | None = None,
     ) -> None:
-        self._archive, self._store = archive, store
+        self._archive, self._store, self._kept_queries = archive, store, kept
+        self._pieces_due_s = 0.0
+        self._judged_pieces: dict[str, int] = {}
         self.folder = store.path.parent / RESULTS
         self._clock, self._monotonic = clock, monotonic
         self._strategy = strategy
@@ -126,6 +134,12 @@ class StandingRunner:
         self._metrics = RunnerMetrics()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self.beat_s = monotonic()
+        """When the runner last looked for work, by the monotonic clock [s]."""
+
+    @property
+    def is_started(self) -> bool:
+        return self._thread is not None
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._loop, name="standing", daemon=True)
@@ -172,6 +186,7 @@ class StandingRunner:
             now_s = self._monotonic()
             stale = [state for state in self._states.values() if state.stale_since_s is not None]
             sharing = self._graph.sharing()
+            failing = (name for name, state in self._states.items() if state.failures)
             return StandingStatistics(
                 queries=len(self._states),
                 trouble=self._trouble,
@@ -180,21 +195,11 @@ class StandingRunner:
                     (now_s - state.stale_since_s for state in stale if state.stale_since_s is not None), default=0.0
                 ),
                 longest_wait_s=self._metrics.longest_wait_s(sharing.seconds_apart, len(self._states)),
-                failing=tuple(name for name, state in self._states.items() if state.failures),
+                failing=tuple(dict.fromkeys((*failing, *(self._kept_queries.failing() if self._kept_queries else ())))),
                 token_score=self._tokens.score,
                 sharing=sharing,
                 strategy=self._strategy.statistics(now_s),
                 **self._metrics.snapshot(self._round),
-            )
-
-    def is_fresh(self) -> bool:
-        """Return whether every query includes the newest snapshot, except those paused or failing."""
-        with self._lock:
-            newest = self._archive.latest().snapshot
-            return (
-                self._version == self._store.version
-                and newest == self._seen_snapshot
-                and not any(state.stale_since_s is not None for state in self._states.values() if not state.failures)
             )
 
     def work(self) -> bool:
@@ -207,6 +212,8 @@ class StandingRunner:
                     self._poll(now_s)
                 if now_s - self._kept_at_s >= KEEP_S:
                     self._keep_progress()
+                if self._piece(now_s):
+                    return True
                 was_fair = self._fair_block(now_s)
                 return was_fair or self._block(now_s)
         finally:
@@ -220,18 +227,9 @@ class StandingRunner:
         elif not self._is_idle:
             self._credit_s -= seconds
 
-    def settle(self) -> None:
-        """Work until every query is fresh or failing, for callers without a thread."""
-        is_busy = True
-        while is_busy or self._behind:
-            self._poll(self._monotonic())
-            is_busy = self.work()
-            while self.work():
-                pass
-        self._keep_progress()
-
     def _loop(self) -> None:
         while not self._stop.is_set():
+            self.beat_s = self._monotonic()
             try:
                 is_busy, self._trouble = self.work(), ""
             except Exception as error:  # noqa: BLE001 - retry after a full disk or a store timeout
@@ -257,10 +255,14 @@ class StandingRunner:
                 self._archive = newest
                 self._begin_round(now_s)
                 self._seen_snapshot = newest.snapshot
+        if self._kept_queries is not None:
+            self._kept_queries.poll(newest, now_s)
         # A silent network commits no snapshots, so this condition is checked at every poll.
         for state in list(self._states.values()):
             if isinstance(state.entry.definition.condition, Silent):
                 self._listen(state, ())
+            elif isinstance(state.entry.definition.condition, InResult):
+                self._judge_rows(state, now_s)
 
     def _read_catalogue(self) -> None:
         version = self._store.version
@@ -292,6 +294,7 @@ class StandingRunner:
         if name in self._dirty:
             self._keep_progress()
         del self._states[name]
+        self._judged_pieces.pop(name, None)
         self._tokens.forget(name)
         self._graph.remove(name)
         if self._round is not None:
@@ -343,6 +346,9 @@ class StandingRunner:
     def _concerns(self, state: StandingState, now_s: float) -> bool:
         """Return whether a query may need computing; conditions on arrivals are evaluated at once."""
         entry, planner = state.entry, self._planner
+        if isinstance(entry.definition.condition, InResult):
+            # It follows results of its own, in `_judge_rows`.
+            return False
         try:
             if planner is None or not planner.concerns(state):
                 self._mark_unchanged(state)
@@ -359,6 +365,43 @@ class StandingRunner:
         result = evaluate_liveness(state.entry, self._archive, changes, now_ns=self._clock())
         if result is not None:
             self._record_result(state, result, cells=0, stale_since_s=self._monotonic())
+
+    def _piece(self, now_s: float) -> bool:
+        """Evaluate a piece of a kept continuous query, if one is due; half of the time is left to others that wait."""
+        kept = self._kept_queries
+        if kept is None or (now_s < self._pieces_due_s and not self._is_idle):
+            return False
+        piece = kept.work(self._monotonic)
+        if piece is None:
+            return False
+        end_s = self._monotonic()
+        self._pieces_due_s = end_s + (end_s - now_s)
+        for state in list(self._states.values()):
+            if state.entry.definition.query.get(FOLLOWED) == piece.name:
+                self._judge_rows(state, end_s)
+        self._listeners.notify(
+            StandingUpdate(piece.name, piece.snapshot, piece.elements, end_s - now_s, (), piece.error)
+        )
+        return True
+
+    def _judge_rows(self, state: StandingState, now_s: float) -> None:
+        """Judge what a kept continuous query gave since the last time."""
+        entry, kept, now_ns = state.entry, self._kept_queries, self._clock()
+        if kept is None or not isinstance(entry.definition.condition, InResult) or state.is_left_alone(now_s):
+            return
+        pieces = kept.steps(str(entry.definition.query[FOLLOWED]))
+        is_new = self._judged_pieces.get(entry.name) != pieces or state.failures
+        if not is_new and not is_unreported(entry, now_ns):
+            return
+        try:
+            result = evaluate_rows(entry, kept, now_ns=now_ns)
+            if result is None:
+                state.record_success(entry.progress)
+            else:
+                self._record_result(state, result, cells=0, stale_since_s=now_s)
+            self._judged_pieces[entry.name] = pieces
+        except Exception as error:  # noqa: BLE001 - as above
+            self._record_failure(entry.name, error, now_s)
 
     def _rank(self, name: str) -> float:
         """Rank a query by cost per token, lowest first; queries that never ran rank first."""

@@ -17,11 +17,14 @@ from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.settings import Settings
 from hypergrid.core.times import Window, format_instant, format_timestamp
 from hypergrid.query import OpenArchive
+from queries.continuous.kept import KeptQueries
 from queries.jobs.records import NotReady
 from queries.scheduling.strategies import make_opt_profit
 from queries.scheduling.strategy import SchedulingStrategy
 from queries.standing import incremental_tasks
-from queries.standing.definition import UNTITLED, Definition, definition_from_json, name_document
+from queries.standing.conditions import InResult
+from queries.standing.dead_man import DeadMansSwitch
+from queries.standing.definition import FOLLOWED, UNTITLED, Conflict, Definition, definition_from_json, name_document
 from queries.standing.notifications import NotificationWorkers, make_senders, webhook_secret
 from queries.standing.planning import refuse_large
 from queries.standing.preview import AlertPreview, preview_alerts
@@ -34,6 +37,7 @@ from queries.standing.repository import (
     Remark,
     StandingEntry,
     StandingStore,
+    TooManyStanding,
 )
 from queries.standing.runner import StandingRunner
 from queries.standing.statistics import StandingStatistics, StandingUpdate
@@ -93,10 +97,13 @@ class StandingQueries:
         self._exit_stack = ExitStack()
         self.store = StandingStore((folder or standing_folder(archive.path, self._settings)) / FILE)
         strategy = strategy or make_opt_profit()
-        self.runner = StandingRunner(archive, self.store, strategy=strategy, clock=clock)
+        self.kept = KeptQueries(archive)
+        self.runner = StandingRunner(archive, self.store, strategy=strategy, clock=clock, kept=self.kept)
         self.notification_workers = NotificationWorkers(
             self.store, archive.name, make_senders(self._settings, self.store.path.parent)
         )
+
+        self.dead_mans_switch = DeadMansSwitch(archive.path, self.store, self.runner, self._settings, clock=clock)
 
     def __enter__(self) -> Self:
         return self
@@ -108,11 +115,6 @@ class StandingQueries:
     def webhook_secret(self) -> str:
         """Key that signs webhook messages, for their recipients (`DamagedState` if unreadable)."""
         return webhook_secret(self.store.path.parent)
-
-    @property
-    def results(self) -> Path:
-        """Folder of the results, one subfolder per query."""
-        return self.runner.folder
 
     def add(self, document: Mapping[str, Any]) -> StandingEntry:
         """Create a standing query; it is durable on return.
@@ -127,6 +129,25 @@ class StandingQueries:
         definition, progress = self._prepare_definition(document)
         # The catalogue write is durable on return, so an acknowledged query survives a kill.
         return self.store.add(definition, progress, now_ns=self._clock(), maximum=self._settings.standing)
+
+    @property
+    def maximum(self) -> int:
+        """How many standing queries there may be."""
+        return self._settings.standing
+
+    def check(self, document: Mapping[str, Any]) -> None:
+        """Reject a document that `add` would, as far as that is known without what it follows; nothing is stored."""
+        definition = definition_from_json(document, self._settings)
+        taken = {entry.name for entry in self.store.entries()}
+        if definition.name in taken:
+            raise Conflict(
+                f"a standing query {definition.name!r} is there already; remove it first, or choose another name"
+            )
+        if len(taken) >= self._settings.standing:
+            raise TooManyStanding(
+                f"there are {len(taken):,} standing queries, and the setting 'standing' allows "
+                f"{self._settings.standing:,}; remove one that is not needed any more"
+            )
 
     def replace(self, document: Mapping[str, Any]) -> StandingEntry:
         """Replace the definition of the named standing query; evaluation restarts from now.
@@ -145,6 +166,11 @@ class StandingQueries:
         """Validate a document; return its definition and initial progress, from the next change on."""
         definition = definition_from_json(document, self._settings)
         archive = self._archive.latest()
+        if isinstance(definition.condition, InResult):
+            self.kept.entry(definition.query[FOLLOWED])
+            known = [name for name in archive.variables if archive.store.extent(name) is not None]
+            newest = (incremental_tasks.newest_ns(archive.store, name) for name in known)
+            return definition, EvaluationProgress(archive.snapshot, max(newest, default=0))
         surface = incremental_tasks.check_definition(definition, archive)
         if surface is not None:
             # Fail at creation rather than at every evaluation.
@@ -187,8 +213,8 @@ class StandingQueries:
     def test(self, name: str) -> Alert:
         """Send a test alert through all delivery channels of a standing query."""
         entry = self.store.entry(name)
-        body = {
-            "variable": entry.definition.query["variable"], "place": "nowhere", "rule": "test", "condition": None,
+        body: dict[str, Any] = {
+            "variable": entry.definition.query.get("variable"), "place": "nowhere", "rule": "test", "condition": None,
             "readings": [], "snapshot": self._archive.latest().snapshot, "late": False, "since": None, "until": None,
             "text": f"{name}: this is a test; nothing happened",
         }  # fmt: skip
@@ -202,7 +228,12 @@ class StandingQueries:
         Parameters and errors as for `preview_alerts`; the name of the document may be absent.
         """
         named = {"name": UNTITLED, **name_document(document, ())}
-        return preview_alerts(definition_from_json(named, self._settings), self._archive.latest(), window)
+        definition = definition_from_json(named, self._settings)
+        if isinstance(definition.condition, InResult):
+            raise InvalidQuery(
+                "the alert of a continuous query has no preview; run the query over past readings instead"
+            )
+        return preview_alerts(definition, self._archive.latest(), window)
 
     def remark(self, number: int, happening: Remark, *, author: str, comment: str = "") -> dict[str, Any]:
         """Acknowledge an alert, take that back, or comment on it; durable on return, and listed as an alert.
@@ -284,6 +315,7 @@ class StandingQueries:
         ArchiveConflict
             Another process already does; the message names it.
         """
+        self.dead_mans_switch.check()
         since = format_instant(self._clock())
         # Two processes would deliver every alert twice.
         try:
@@ -305,9 +337,11 @@ class StandingQueries:
         self.runner.listen(wake)
         self.notification_workers.start()
         self.runner.start()
+        self.dead_mans_switch.start()
 
     def stop(self) -> None:
         """Stop; interrupted or unrecorded evaluations are repeated after the next start."""
+        self.dead_mans_switch.stop()
         try:
             self.runner.stop()
         except CatalogueUnavailable as error:
@@ -316,6 +350,7 @@ class StandingQueries:
             self.notification_workers.stop()
             # After the workers, which still record the outcome of their deliveries.
             self.store.close()
+            self.kept.close()
             self._exit_stack.close()
 
 

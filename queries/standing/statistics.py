@@ -25,7 +25,7 @@ class StandingUpdate:
     name: str
     snapshot: str
     cells: int
-    """Number of cells computed."""
+    """Number of cells computed, or of elements of a kept continuous query."""
     behind_s: float
     """From the oldest change that it now includes to its end [s]."""
     alerts: tuple[Alert, ...] = ()
@@ -94,7 +94,7 @@ class StandingStatistics:
     fair_turns: int
     """Evaluations run outside the strategy, for the longest wait."""
     failing: tuple[str, ...]
-    """Queries whose last evaluation failed."""
+    """Queries whose last evaluation failed, kept continuous ones among them."""
     freshness: Mapping[str, Freshness]
     """Evaluation delays by class."""
     expired: Mapping[str, int]

@@ -15,6 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from hypergrid.core.importing import Importer
 from queries.boards.repository import BoardStore
+from queries.continuous.service import ContinuousQueries
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.snapshots.latest import LatestValues
@@ -33,6 +34,8 @@ from queries.web.responses.negotiation import Compression
 from queries.web.responses.waiting import OrphanJobCanceller
 from queries.web.routes import (
     about,
+    continuous,
+    continuous_kept,
     engine,
     ground,
     health,
@@ -100,6 +103,7 @@ def create_app(
         A route is not in the table of scopes.
     """
     newest, services = LatestValues(catalogue.archive), services or Services()
+    asked = ContinuousQueries(catalogue.archive, runner)
     standing, boards, importer = services.standing, services.boards, services.importer
 
     @asynccontextmanager
@@ -108,6 +112,7 @@ def create_app(
             await to_thread.run_sync(_prepare, newest, abandon_on_cancel=True)
         with newest.kept_recent():
             yield
+        asked.stop()
         runner.stop()
 
     # The interactive documentation loads scripts from another host, so it is off; the description itself needs none.
@@ -143,9 +148,9 @@ def create_app(
         login.router(known, takes_imports=importer is not None), about.router(catalogue, collections),
         ground.router(catalogue.archive), readings.router(catalogue.archive, newest, news),
         variograms.router(runner), validation.router(runner), jobs.router(runner, OrphanJobCanceller(runner)),
-        results.router(runner),
+        results.router(runner), continuous.router(asked),
         engine.router(runner, catalogue.archive, newest), engine.quality_router(catalogue.archive),
-        *([] if standing is None else [standing_routes.router(standing)]),
+        *([] if standing is None else [standing_routes.router(standing), continuous_kept.router(standing)]),
         *([] if boards is None else [boards_routes.router(boards)]),
         *([] if importer is None else [imports.router(importer)]),
     ]  # fmt: skip

@@ -237,6 +237,7 @@ def _step(operation: str, properties: Schema, required: list[str]) -> Schema:
 
 _LEVEL: Final[Schema] = {"type": ["number", "string", "null"]}
 _DURATION: Final[Schema] = {"type": "string", "examples": ["10min", "1h", "1day"]}
+_CQL: Final[Schema] = {"type": "string", "minLength": 1, "examples": ["Select Count(*) From readings [Range 1 Hour]"]}
 _JOB: Final[Schema] = {
     "id": _TEXT, "state": {"enum": ["queued", "running", "done", "failed", "cancelled"]}, "token": _TEXT,
     "snapshot": _TEXT, "query": {"type": "object"}, "created": _TEXT, "started": _TEXT_OR_NULL, "ended": _TEXT_OR_NULL,
@@ -344,7 +345,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
         {
             "name": {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,62}$"},
             "title": {"type": "string", "maxLength": LONGEST_TITLE},
-            "query": _ref("Query"),
+            "query": {"anyOf": [_ref("Query"), _object({"continuous": _TEXT}, ["continuous"])]},
             "class": {"enum": sorted(WEIGHTS)},
             "weight": {"type": "number", "exclusiveMinimum": 0},
             "validity": _DURATION,
@@ -424,6 +425,67 @@ COMPONENTS: Final[dict[str, Schema]] = {
         },
         ["id", "time", "changed", "newest", "ends"],
     ),  # fmt: skip
+    "ContinuousQuery": _object({"text": _CQL}, ["text"]),
+    "BacktestRequest": _object(
+        {
+            "text": _CQL, "order": {"enum": ["time", "arrival"]},
+            **dict.fromkeys(("from", "to"), _TEXT_OR_NULL | {"examples": ["2007-10-01T00:00Z"]}),
+        },
+        ["text"],
+    ),
+    "NewKeptQuery": _object(
+        {
+            "name": {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,62}$"}, "text": _CQL,
+            "start": _TEXT_OR_NULL | {"examples": ["2007-10-01T00:00Z"]}, "idle": _DURATION, "disorder": _DURATION,
+            "alert": {
+                "anyOf": [
+                    _object(
+                        {"to": {"type": "array", "items": _TEXT}, "quiet": _DURATION,
+                         "title": {"type": "string", "maxLength": LONGEST_TITLE}},
+                        [],
+                    ),
+                    {"type": "null"},
+                ]
+            },
+        },
+        ["name", "text"],
+    ),
+    "KeptQuery": _object(
+        {
+            **dict.fromkeys(("name", "text", "start", "error"), _TEXT), "late_windows": _COUNT,
+            **dict.fromkeys(("snapshot", "heartbeat"), _TEXT_OR_NULL), "complete": {"type": "boolean"},
+            "result": {"enum": ["stream", "relation", None]},
+            **dict.fromkeys(("columns", "keys"), {"type": ["array", "null"]}),
+            "alerts": {"type": "array", "items": _ref("Standing")},
+        },
+        ["name", "text", "start", "snapshot", "heartbeat", "complete", "late_windows", "error", "result", "columns",
+         "keys", "alerts"],
+    ),
+    "ContinuousCatalogue": _object(
+        {
+            **dict.fromkeys(
+                ("sources", "functions", "examples", "forms"), {"type": "array", "items": {"type": "object"}}
+            ),
+            **dict.fromkeys(("keywords", "window_keywords", "time_units"), {"type": "array", "items": _TEXT}),
+        },
+        ["sources", "functions", "keywords", "window_keywords", "time_units", "examples", "forms"],
+    ),
+    "ContinuousExplanation": _object(
+        {
+            "text": _TEXT, "result": {"enum": ["stream", "relation"]}, "emit": {"enum": ["final", "now"]},
+            "columns": {"type": "array", "items": {"type": "object"}}, "keys": {"type": "array", "items": _COUNT},
+            **dict.fromkeys(("defaults", "warnings", "rewrites"), {"type": "array", "items": _TEXT}),
+            "windows": {"type": "array", "items": {"type": "object", "required": ["window", "interval"]}},
+            "plan": {"type": "object", "required": ["nodes", "edges"]}, "projected_bytes": _COUNT,
+            "unlimited": {"type": "boolean"}, "explanation": _TEXT,
+        },
+        ["text", "result", "emit", "columns", "keys", "defaults", "warnings", "rewrites", "windows", "plan",
+         "projected_bytes", "unlimited", "explanation"],
+    ),
+    "Backtest": {
+        "type": "object", "required": ["id", "state", "text", "from", "to", "order", "result", "fraction", "rows",
+                                       "error", "links"],
+    },
     "Standing": {"type": "object", "required": ["name", "query", "class", "paused", "muted_until", "standing"]},
     "Import": {
         "type": "object",

@@ -18,6 +18,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from hypergrid.archive.disk.row_checksums import DamagedState, find_damage
+from hypergrid.continuous.records import LIVE_FILE
 from hypergrid.core.blas import count_cores
 from hypergrid.core.errors import HyperGridError
 from hypergrid.core.freed_memory import give_back
@@ -281,12 +282,13 @@ def check(archive: Path, settings: Settings, saved: Path | None, *, now_ns: int)
         return ", ".join(f"{folder} has {free / 2**30:.1f} GiB free" for folder, free in folders.items())
 
     def state() -> str:
-        folders = (state_folder(archive, settings), standing_folder(archive, settings))
+        live = (archive / LIVE_FILE).parent
+        folders = (state_folder(archive, settings), standing_folder(archive, settings), live)
         files = [path for folder in folders for path in sorted(folder.glob("*.*")) if path.is_file()]
         damage = [f"{path}: {where or what}" for path in files for where, what in find_damage(path)]
         if damage:
             raise DamagedState(f"{'; '.join(damage[:10])}; 'hypergrid check' says what to do")
-        return "keys, jobs, audit log, boards and standing queries are whole"
+        return "keys, jobs, audit log, boards, standing and continuous queries are whole"
 
     def queries() -> str:
         catalogue = Catalogue(open_archive(archive), saved=saved)

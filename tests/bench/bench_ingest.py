@@ -1,4 +1,4 @@
-"""Ingest: station files into an archive by Spark, beside a pandas script, a stream, its memory, and a year of commits.
+"""Ingest: station files into an archive by Spark, beside a script of pandas, a stream with its memory and tap, a year.
 
 A module a case, with `measure` and `tables`; each part of the answer stands under the name of its case.
 """
@@ -6,7 +6,7 @@ A module a case, with `measure` and `tables`; each part of the answer stands und
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.bench import bench_archive_year, ingest_batch, ingest_orders, ingest_stream, stream_memory
+from tests.bench import bench_archive_year, ingest_batch, ingest_orders, ingest_stream, ingest_tap, stream_memory
 from tests.bench.kriging_figures import Tell, machine
 
 Table = tuple[str, tuple[str, ...], list[tuple[object, ...]]]
@@ -17,6 +17,7 @@ PARTS: Mapping[str, Part] = {
     "stream": lambda _, _pairs, notify: ingest_stream.measure(ingest_stream.Sizes(), notify),
     "memory": lambda _, _pairs, notify: stream_memory.measure(stream_memory.Waiting(), notify),
     "orders": lambda _, _pairs, notify: ingest_orders.measure(ingest_orders.SIZES, notify),
+    "tap": lambda _, _pairs, notify: ingest_tap.measure(ingest_tap.TapLoad(), notify),
     "year": lambda _, pairs, notify: bench_archive_year.measure("all", notify, pairs=pairs),
 }
 """What is measured, of values, pairs, and who is told how far it is."""
@@ -26,6 +27,7 @@ TABLES: Mapping[str, Callable[[Mapping[str, Any]], list[Table]]] = {
     "stream": ingest_stream.tables,
     "memory": stream_memory.tables,
     "orders": ingest_orders.tables,
+    "tap": ingest_tap.tables,
     "year": bench_archive_year.tables,
 }
 

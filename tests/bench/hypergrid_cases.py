@@ -62,6 +62,8 @@ class Sizes:
     growth: Growth = Growth()
     seeds: int = 100
     """Walks, and choices of cells at random, that a median is of."""
+    run_s: float = 1.0
+    """Least processor time of a timed run of a strategy [s]; shorter runs are repeated."""
 
     def describe(self) -> str:
         """Return the sizes in words."""

@@ -10,7 +10,8 @@ each run; warm ones are timed beside. What the plan predicts from the costs of a
 measured: fixed costs and the walk's own steps are in both. Times are of the processor.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ from hypergrid.execution.planning.costs import MEASUREMENTS
 from hypergrid.interpolation.weight_cache import WEIGHTS
 from hypergrid.query import Query
 from tests.bench.hypergrid_cases import Sample
-from tests.bench.hypergrid_strategies import WET_BULB, processor_times, wet_bulb
-from tests.bench.kriging_figures import Figure, Tell, faster
+from tests.bench.hypergrid_strategies import WET_BULB, wet_bulb
+from tests.bench.kriging_figures import Figure, Tell, Timings, faster, interleaved
 from tests.bench.walk_quality import FRACTION, STATION, judge
 
 GOAL = 0.85
@@ -155,6 +156,28 @@ def _predict(query: Query) -> float:
     if plan.order is None or plan.order.walk_gain is None:
         raise TypeError("a walk has a predicted gain")
     return plan.order.walk_gain
+
+
+def processor_times(works: Mapping[str, Callable[[int], object]], pairs: int, notify: Tell, stage: str) -> Timings:
+    """Return the processor time of each work by round [s], interleaved after a round to warm up.
+
+    What else the machine does is left out: nothing here waits for anything but processors.
+    """
+    seconds: Timings = {name: [] for name in works}
+
+    def timed(name: str, work: Callable[[int], object]) -> Callable[[int], None]:
+        def compute(number: int) -> None:
+            started_s = time.process_time()
+            work(number)
+            if number >= 0:
+                seconds[name].append(time.process_time() - started_s)
+
+        return compute
+
+    interleaved(
+        {name: timed(name, work) for name, work in works.items()}, pairs, notify=notify, stage=stage, warm_up=True
+    )
+    return seconds
 
 
 def _works(query: Query) -> dict[str, Callable[[int], object]]:

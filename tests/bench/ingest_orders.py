@@ -13,13 +13,13 @@ import numpy as np
 from hypergrid.core.times import SECOND_NS
 from ingest.deployment.deployment_file import SliceOrder
 from ingest.streaming.assembler import Assembler
-from ingest.streaming.spool_decoder import ClockTicks
 from tests.bench.bench_wo_join import SHOWN, show_rows
 from tests.bench.ingest_watermark import EPOCH_S, arrived
 from tests.bench.kriging_figures import Tell
 from tests.bench.wo_join_cases import Sizes
 from tests.bench.wo_join_orders import LAGS, Case, Held, Side
 from tests.bench.wo_join_orders import measure as measure_orders
+from tests.support.no_clock import no_ticks
 from tests.support.streams.slice_windows import Slices
 
 SIZES = replace(Sizes(), order_slices=1500, real_days=2)
@@ -38,7 +38,7 @@ def hold(case: Case, slices: Slices, _: Sizes, in_order: bool) -> Held:  # noqa:
     assembler = Assembler(case.slice_ns / SECOND_NS, case.idle_s, order=order, expected=rows.origins)
     held, at, emitted = [], [], []
     for part in np.array_split(np.arange(len(load)), max(1, len(load) // load.streams)):
-        emitted.append(assembler.process(rows.take(part), ClockTicks.empty()))
+        emitted.append(assembler.process(rows.take(part), no_ticks()))
         held.append(len(assembler))
         at.append(int(part[-1]))
     late = np.concatenate([part.late for part in emitted])

@@ -27,12 +27,13 @@ from ingest.deployment.deployment_file import SliceOrder, deploy, load
 from ingest.formats.sensorscope import COLUMNS
 from ingest.sources.spool import MESSAGE, Spool, SpoolRecord, durable, frames
 from ingest.streaming.assembler import Assembler
-from ingest.streaming.spool_decoder import ClockTicks, RowBatch, expected_origins, parse_records
+from ingest.streaming.spool_decoder import RowBatch, expected_origins, parse_records
 from ingest.streaming.stream_commit import DEPLOYMENTS, STREAM, StreamStatus, ledger_of, stream_id
 from ingest.streaming_service import StreamOptions, stream
 from station_data import network
 from station_data.generate import generate
 from tests.bench.ingest_watermark import closed_slices, compare, settings
+from tests.support.no_clock import no_ticks
 
 Tell = Callable[[str, float], None]
 Table = tuple[str, tuple[str, ...], list[tuple[object, ...]]]
@@ -148,7 +149,7 @@ def closing(sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: Pa
     assembler = Assembler(SLICE_S, IDLE_S, expected=expected_origins(described))
     peak, steps, parts = 0, [], []
     for part in np.array_split(np.arange(len(rows)), max(1, len(rows) // 200)):
-        parts.append(assembler.process(rows.take(part), ClockTicks.empty()))
+        parts.append(assembler.process(rows.take(part), no_ticks()))
         peak = max(peak, len(assembler))
         steps.append(len(assembler))
     closed, whole, of = closed_slices(rows, parts, assembler.slice_ns)

@@ -28,9 +28,10 @@ from numpy.typing import NDArray
 from hypergrid.core.times import SECOND_NS
 from ingest.deployment.deployment_file import SliceOrder
 from ingest.streaming.assembler import Assembler, EmittedRows
-from ingest.streaming.spool_decoder import ClockTicks, RowBatch
+from ingest.streaming.spool_decoder import RowBatch
 from tests.bench.kriging_figures import Tell
 from tests.bench.wo_join_spark import STATE_IN_HEAP, bench_session
+from tests.support.no_clock import no_ticks
 from tests.support.streams.arrivals import Arrivals
 from tests.support.streams.loads import SETTINGS, station_load
 
@@ -168,7 +169,7 @@ def _new(given: RowBatch, order: SliceOrder) -> Assembler:
 def _ours(rows: RowBatch, assembler: Assembler, parts: Sequence[NDArray[np.intp]], *, sized: bool = True) -> Held:
     held, size, took = [], [], []
     for part in parts:
-        took.append(assembler.process(rows.take(part), ClockTicks.empty()))
+        took.append(assembler.process(rows.take(part), no_ticks()))
         held.append(len(assembler))
         size.append(len(assembler.to_bytes()) if sized else 0)
     closed, whole, _ = closed_slices(rows, took, assembler.slice_ns)

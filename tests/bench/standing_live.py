@@ -16,6 +16,7 @@ from queries.standing.service import StandingQueries
 from queries.standing.statistics import StandingUpdate
 from tests.bench.kriging_figures import Tell
 from tests.bench.standing_network import KINDS, SLICE_S, Network, documents, feed
+from tests.support.standing_runner import is_fresh, settle
 
 SPEED = 60.0
 """Times real time: a slice each two seconds."""
@@ -53,9 +54,9 @@ def _run(load: float, queries: int, slices: int) -> dict[str, Any]:
         listed = documents(queries, templates=queries, side=side)
         for document in listed:
             standing.add(document)
-        standing.runner.settle()
+        settle(standing.runner)
         network.add()
-        standing.runner.settle()
+        settle(standing.runner)
         before = standing.statistics()
         updates: list[StandingUpdate] = []
         standing.runner.listen(updates.append)
@@ -66,7 +67,7 @@ def _run(load: float, queries: int, slices: int) -> dict[str, Any]:
         ended = standing.statistics()
         processors = (time.process_time() - spent_s) / (time.monotonic() - began_s)
         deadline = time.monotonic() + 60
-        while not standing.runner.is_fresh() and time.monotonic() < deadline:
+        while not is_fresh(standing.runner) and time.monotonic() < deadline:
             time.sleep(0.1)
         fresh_s = time.monotonic() - (deadline - 60)
         standing.runner.stop()
@@ -130,7 +131,7 @@ def _cost(opened: hg.OpenArchive, network: Network, folder: Path, queries: int, 
     standing = StandingQueries(opened, clock=time.time_ns, folder=folder)
     for document in documents(queries, templates=queries, side=side):
         standing.add(document)
-    standing.runner.settle()
+    settle(standing.runner)
     costs_s = settle_slices(network, standing, time.perf_counter)
     standing.stop()
     # The first slice after all are new has caches to fill.
@@ -143,7 +144,7 @@ def settle_slices(network: Network, standing: StandingQueries, clock: Callable[[
     for _ in range(4):
         network.add()
         begun_s = clock()
-        standing.runner.settle()
+        settle(standing.runner)
         costs_s.append(clock() - begun_s)
     return costs_s
 

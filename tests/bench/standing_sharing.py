@@ -11,6 +11,7 @@ import hypergrid as hg
 from queries.standing.service import StandingQueries
 from tests.bench.kriging_figures import Tell
 from tests.bench.standing_network import Network, documents
+from tests.support.standing_runner import settle
 
 GOAL = 1.3
 SIDE = 40
@@ -34,13 +35,13 @@ def measure(pairs: int, notify: Tell, *, queries: int = 200, templates: int = 20
             standing[name] = StandingQueries(opened, clock=time.time_ns, folder=Path(folder) / name)
             for document in listed:
                 standing[name].add(document)
-            standing[name].runner.settle()
+            settle(standing[name].runner)
         for number in range(pairs + 1):
             network.add()
             for name, one in standing.items():
                 notify(f"{len(sets[name])} standing queries", number / (pairs + 1))
                 begun = time.process_time()
-                one.runner.settle()
+                settle(one.runner)
                 if number:
                     seconds[name].append(time.process_time() - begun)
         for name, one in standing.items():

@@ -28,6 +28,7 @@ from tests.bench.kriging_figures import Tell
 from tests.bench.standing_live import WARM_SLICES, settle_slices, weighted
 from tests.bench.standing_network import KINDS, Network, documents, template
 from tests.support.scheduling.strategies import make_strategy
+from tests.support.standing_runner import settle
 
 OVERLOAD = 1.5
 """What all standing queries cost a slice, in units of the time that is planned between two.
@@ -222,9 +223,9 @@ def _standing(
     listed = documents(queries, templates=queries, side=SIDE)
     for document in listed:
         standing.add({**document, "validity": f"{round(1e3 * VALID_SLICES * period_s)}ms"})
-    standing.runner.settle()
+    settle(standing.runner)
     network.add()
-    standing.runner.settle()
+    settle(standing.runner)
     return network, standing, listed
 
 

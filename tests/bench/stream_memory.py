@@ -50,8 +50,8 @@ class Waiting:
     stations: int = 1000
     late: int = 10
     """Stations among them that report late."""
-    late_s: int = 9000
-    length_s: int = 3 * 3600
+    late_s: int = 12600
+    length_s: int = 4 * 3600
     """How long messages come [s]."""
     interval_s: int = 20
     variables: int = 30

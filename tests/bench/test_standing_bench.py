@@ -9,6 +9,7 @@ import hypergrid as hg
 from queries.standing.service import StandingQueries
 from tests.bench import bench_standing, standing_live, standing_strategies
 from tests.bench.standing_network import Network, documents
+from tests.support.standing_runner import settle
 
 
 def test_sharing_counts_steps_once() -> None:
@@ -28,9 +29,9 @@ def test_the_bound_is_that_of_a_greedy_fraction_where_nothing_is_shared(tmp_path
     listed = documents(6, templates=6, side=3)
     for document in listed:
         standing.add(document)
-    standing.runner.settle()
+    settle(standing.runner)
     network.add()
-    standing.runner.settle()
+    settle(standing.runner)
     whole = sum(one["weight"] for one in listed)
     assert standing_live.bound_of(standing, listed, capacity_s=1e6) == pytest.approx(whole)
     assert standing_live.bound_of(standing, listed, capacity_s=0.0) == pytest.approx(0.0)

@@ -193,7 +193,7 @@ def test_a_plan_that_was_never_computed_says_so(opened: Page, monkeypatch: pytes
     # Whatever other tests computed in this process.
     monkeypatch.setattr(explain, "MEASUREMENTS", LruCache(1))
     unfold(opened, "plan")
-    opened.get_by_label("Plan of").select_option("saved:q4")
+    opened.get_by_label("Plan of", exact=True).select_option("saved:q4")
     expect(opened.get_by_role("img", name="A plan of 5")).to_contain_text("not computed here yet")
     expect(opened.locator("#plan-graph")).not_to_contain_text("in the time of")
 

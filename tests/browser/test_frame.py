@@ -14,7 +14,7 @@ from tests.browser.pages import SMALL, axe, eventually, press_until, run, seriou
 
 pytestmark = pytest.mark.browser
 
-PAGES = ("Overview", "Explore", "Boards", "Stations", "Standing", "Engine")
+PAGES = ("Overview", "Explore", "Boards", "Stations", "Standing", "Continuous", "Engine")
 CSS = Path(__file__).parents[2] / "viz" / "pages" / "page.css"
 
 NAMELESS = """() => [...document.querySelectorAll(

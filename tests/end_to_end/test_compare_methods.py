@@ -34,7 +34,7 @@ def run(*words: str | Path) -> tuple[int, str, str]:
     status = 0
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["hypergrid", *map(str, words)])
-        patch.setenv("COLUMNS", "120")
+        patch.setenv("COLUMNS", "160")
         try:
             main()
         except SystemExit as leaving:

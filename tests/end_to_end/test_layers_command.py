@@ -8,6 +8,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
+import pyproj
 import pytest
 
 import hypergrid as hg
@@ -80,6 +81,27 @@ def test_it_warns_of_stations_outside_and_of_a_unit_that_nobody_knows(archive: P
     status, _, told = layers(*words, "--unit", "degree")
     assert "it replaces 2 x 2 cells from far.asc" in told
     assert hg.open(archive).layers["slope"].unit == "degree"
+
+
+def test_a_raster_in_metres_is_laid_onto_longitudes_and_latitudes(archive: Path, tmp_path: Path) -> None:
+    to_metres = pyproj.Transformer.from_crs("EPSG:4326", "EPSG:32632", always_xy=True)
+    known = stations()
+    x, y = to_metres.transform(np.array([one.lon for one in known]), np.array([one.lat for one in known]))
+    west, south, step = np.floor(x.min()) - 300, np.floor(y.min()) - 300, 50
+    columns, rows = (int(np.ptp(axis) + 600) // step + 1 for axis in (x, y))
+    # A slope whose height is known everywhere, from the north downwards as the format has it; but for a lake.
+    heights = 1000 + 0.1 * step * (np.arange(columns) + 0.5) + 0.2 * step * (rows - np.arange(rows)[:, None] - 0.5)
+    heights[:4, :4] = -9999
+    lines = "\n".join(" ".join(map(repr, map(float, row))) for row in heights)
+    raster = tmp_path / "slope.asc"
+    head = f"ncols {columns}\nnrows {rows}\nxllcorner {west}\nyllcorner {south}\ncellsize {step}\nNODATA_value -9999"
+    raster.write_text(f"{head}\n{lines}\n")
+    options = ("--name", "elevation", "--crs", "EPSG:32632", "--unit", "m", "--json")
+    status, out, told = layers("add", raster, "--archive", archive, *options)
+    assert (status, told) == (0, "")
+    assert "EPSG:32632, bilinear to EPSG:4326" in json.loads(out)["description"]
+    sampled = hg.open(archive).layers["elevation"].sample([(one.lon, one.lat) for one in known])
+    np.testing.assert_allclose(sampled, 1000 + 0.1 * (x - west) + 0.2 * (y - south), rtol=0, atol=0.2)
 
 
 def test_wrong_use_is_told_and_commits_nothing(archive: Path, tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_commands_of_the_folders_work_as_printed(root: Path, five_days: Path, de
             )
             if words[0] in LONG_RUNNING or not whole or any(re.search("[A-Z…]", word) for word in filled):
                 continue
-            if len(words) > 1 + (words[0] in ("keys", "standing", "layers")) or words[0] == "functions":
+            if len(words) > 1 + (words[0] in ("keys", "standing", "layers", "cql")) or words[0] == "functions":
                 if words[0] == "restore":
                     shutil.rmtree("archive")
                 done = hypergrid(*filled)

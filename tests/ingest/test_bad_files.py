@@ -72,6 +72,21 @@ def test_strict_ends_with_a_message_and_status_1(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
+def test_carriage_returns_between_whole_rows_are_line_ends_and_others_damage(tmp_path: Path) -> None:
+    rows = [f"R,2020-01-01T00:0{minute}:00Z,{minute}" for minute in range(5)]
+    path = tmp_path / "returns.csv"
+    # Some rows of a file end as on an old Macintosh; the last one has a carriage return within its number.
+    path.write_bytes("\r".join(["station,time,air_temperature\n" + rows[0], *rows[1:4]]).encode() + b"\n")
+    path.write_bytes(path.read_bytes() + rows[4].encode() + b"\r5\n")
+    done = CliRunner().invoke(app, ["ingest", "--json", "--archive", str(tmp_path / "a"), str(path)])
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert (report["rows"], report["rejects"]) == (4, {"binary": 1})
+    listed = CliRunner().invoke(app, ["rejects", "--json", "--archive", str(tmp_path / "a")])
+    assert "a carriage return inside a line" in listed.output
+    assert Archive.open(tmp_path / "a").read("air_temperature").value.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
 @pytest.mark.parametrize("name", LARGE)
 def test_memory_is_bounded(name: str, tmp_path: Path) -> None:
     def peak_bytes(bad: BadFile, folder: Path) -> int:

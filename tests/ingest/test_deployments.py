@@ -6,6 +6,7 @@ import pytest
 
 from hypergrid.archive import Archive
 from hypergrid.core.errors import InvalidDeployment
+from ingest.batch.report import RunListener
 from ingest.job import ingest
 
 NOW_NS = 1_200_000_000 * 10**9
@@ -61,7 +62,9 @@ def test_files_that_were_read_in_another_way_are_told(tmp_path: Path) -> None:
     archive = Archive.open(tmp_path / "ar")
     text = DEPLOYMENT.format(station="A", unit="degF").replace("slice_s = 600", f"slice_s = {archive.slice_s}")
     described.write_text(text.replace('name = "net"', f'name = "{archive.name}"'))
-    report = ingest([files], tmp_path / "ar", deployment=described, now_ns=NOW_NS, on_warning=told.append)
+    report = ingest(
+        [files], tmp_path / "ar", deployment=described, now_ns=NOW_NS, listener=RunListener(on_warning=told.append)
+    )
     assert report.snapshot is None
     assert any("read with another description" in text and "new archive" in text for text in told)
 
@@ -71,9 +74,9 @@ def test_a_file_that_may_be_cut_off_within_a_number_is_told(tmp_path: Path) -> N
     whole = (files / "A.csv").read_text()
     (files / "A.csv").write_text(whole[:-2])
     told: list[str] = []
-    ingest([files], tmp_path / "ar", now_ns=NOW_NS, on_warning=told.append)
+    ingest([files], tmp_path / "ar", now_ns=NOW_NS, listener=RunListener(on_warning=told.append))
     assert [text for text in told if "no line end" in text and "A.csv" in text]
     told.clear()
     (files / "A.csv").write_text(whole)
-    ingest([files], tmp_path / "ar", now_ns=NOW_NS, on_warning=told.append)
+    ingest([files], tmp_path / "ar", now_ns=NOW_NS, listener=RunListener(on_warning=told.append))
     assert not [text for text in told if "no line end" in text]

@@ -21,7 +21,7 @@ from hypergrid.core.errors import (
 )
 from hypergrid.core.flags import MISSING, NOT_EVALUATED
 from hypergrid.core.times import parse_instant
-from ingest.batch.report import check_conservation
+from ingest.batch.report import RunListener, check_conservation
 from ingest.job import ingest
 
 Tell = Callable[[Path], dict[str, list[tuple[object, ...]]]]
@@ -29,7 +29,9 @@ Tell = Callable[[Path], dict[str, list[tuple[object, ...]]]]
 
 def test_every_reading_arrives_with_its_exact_time(network: Path, tmp_path: Path, now_ns: int) -> None:
     heard: list[tuple[str, float]] = []
-    report = ingest([network], tmp_path / "a", now_ns=now_ns, progress=lambda name, part: heard.append((name, part)))
+    report = ingest(
+        [network], tmp_path / "a", now_ns=now_ns, listener=RunListener(lambda name, part: heard.append((name, part)))
+    )
     assert (report.stations, report.files, report.rows, report.rejects) == (3, 3, 600, {})
     assert report.readings == 5400 == report.values + report.missing == report.stored
     assert (report.engine, report.duplicates, report.superseded) == ("inprocess", 0, 0)
@@ -111,7 +113,7 @@ def test_bad_files_become_rejects_and_the_rest_is_ingested(network: Path, tmp_pa
     for name, (data, _, _) in FAULTY.items():
         (network / name).write_bytes(data)
     heard: list[str] = []
-    report = ingest([network], tmp_path / "a", now_ns=now_ns, on_warning=heard.append)
+    report = ingest([network], tmp_path / "a", now_ns=now_ns, listener=RunListener(on_warning=heard.append))
     archive = Archive.open(tmp_path / "a")
     found = {reject.file: [] for reject in archive.rejects()}  # type: dict[str, list[tuple[int, str]]]
     for reject in archive.rejects():
@@ -357,7 +359,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_committed(network: Path, tm
             (network / "pass-1.txt").write_bytes((network / "pass-2.txt").read_bytes())
 
     with pytest.raises(HyperGridError, match="changed while it was read"):
-        ingest([network], tmp_path / "a", now_ns=now_ns, progress=edit)
+        ingest([network], tmp_path / "a", now_ns=now_ns, listener=RunListener(edit))
     assert not (tmp_path / "a").exists()
 
 

@@ -1,7 +1,8 @@
 """Find the functions of the product that users cannot reach: `python -m tests.reach [TESTS …]`.
 
 Tests of `suite.py` are run, and each function that a user could have called is counted (`hook/sitecustomize.py` says
-when). Those that were not are reported, but for those of `unexercised.toml`, each of which has a reason.
+when). Those that were not are reported, but for those of `unexercised.toml`, each of which has a reason; so
+are reasons of functions that were.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from typing import Any, Final
 
 from tests.reach.doors import find_doors
 from tests.reach.functions import ROOMS, ROOT, Function, add_compiled, list_functions
-from tests.reach.reasons import read_reasons
+from tests.reach.reasons import read_reasons, read_varying
 from tests.reach.suite import LEFT_OUT, SERVERS, SUITE
 
 HERE: Final = Path(__file__).resolve().parent
@@ -34,6 +35,8 @@ class Reach:
     """All that do something."""
     reached: frozenset[str]
     reasons: dict[str, str]
+    varying: frozenset[str] = frozenset()
+    """Those with a reason that some runs reach and others do not."""
 
     @property
     def unreached(self) -> list[Function]:
@@ -42,6 +45,11 @@ class Reach:
     @property
     def unexplained(self) -> list[Function]:
         return [function for function in self.unreached if function.key not in self.reasons]
+
+    @property
+    def outdated(self) -> list[str]:
+        """Functions with a reason that were reached all the same."""
+        return sorted(key for key in self.reasons if key in self.reached and key not in self.varying)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -56,10 +64,11 @@ class Reach:
                 }
                 for function in self.unreached
             ],
+            "outdated": self.outdated,
         }
 
     def describe(self) -> str:
-        """Return the count, and the functions that were not reached and have no reason, by file."""
+        """Return the count, the functions that were not reached and have no reason, by file, and outdated reasons."""
         reached, unreached = len(self.functions) - len(self.unreached), self.unreached
         explained = len(unreached) - len(self.unexplained)
         lines = [
@@ -72,6 +81,9 @@ class Reach:
         for file, functions in by_file.items():
             lines.append(file)
             lines += [f"  {function.line}: {function.name}" for function in functions]
+        if self.outdated:
+            lines.append("tests/reach/unexercised.toml has reasons of functions that were reached; remove them:")
+            lines += [f"  {key}" for key in self.outdated]
         return "\n".join(lines)
 
 
@@ -131,11 +143,12 @@ def judge(state: Path) -> Reach:
     """Compare what was reached with the functions that there are now."""
     functions = list_functions()
     reached = add_compiled(functions, read_reached(state))
-    return Reach([function for function in functions if function.kind != "empty"], frozenset(reached), read_reasons())
+    counted = [function for function in functions if function.kind != "empty"]
+    return Reach(counted, frozenset(reached), read_reasons(), read_varying())
 
 
 def main() -> int:
-    """Run what the command line names; the status is 1 if a function was not reached and has no reason."""
+    """Run what the command line names; the status is 1 if a function was neither reached nor has a reason, or both."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.reach",
         description=__doc__.partition("\n")[0],
@@ -154,7 +167,7 @@ def main() -> int:
         run([*of_pytest, *(asked.tests or suite)], asked.state.resolve(), asked.workers)
     reach = judge(asked.state)
     print(json.dumps(reach.as_json(), indent=1) if asked.json else reach.describe())
-    return int(bool(reach.unexplained))
+    return int(bool(reach.unexplained or reach.outdated))
 
 
 if __name__ == "__main__":

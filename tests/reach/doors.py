@@ -7,7 +7,7 @@ import re
 import typing
 from collections.abc import Iterator
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, Final
 
 from tests.reach.functions import ROOMS, ROOT
@@ -17,13 +17,22 @@ ENTRIES: Final = (
     ("hypergrid.cli.main", "main"),
     # The kind of data set that queries return.
     ("hypergrid.core.result_dataset", "ResultDataset"),
+    # What the package `hypergrid.continuous` is when it is called.
+    ("hypergrid.continuous.query", "continuous"),
+    # What a query with `Emit Now` over an archive is.
+    ("hypergrid.continuous.live", "AtOnceQuery"),
     # What completion asks.
     ("hypergrid", "__dir__"),
     # The README names it: what `hypergrid ingest` calls with a user's files.
     ("ingest.job", "ingest"),
 )
 """What users call, or hold, besides."""
-INNER: Final = ("hypergrid.archive.archive", "hypergrid.perspective.tree")
+INNER: Final = (
+    "hypergrid.archive.archive",
+    "hypergrid.continuous.engine",
+    "hypergrid.continuous.sources",
+    "hypergrid.perspective.tree",
+)
 """Modules whose classes public objects also give: what `OpenArchive.store` holds is the engine's, not a user's."""
 _CODE: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -49,7 +58,10 @@ def find_doors() -> set[tuple[str, str]]:
 
 
 def _add(item: Any, doors: set[tuple[str, str]], seen: set[type]) -> None:  # noqa: ANN401 - whatever a module holds
-    if isinstance(item, property):
+    if isinstance(item, ModuleType):
+        # A package that can be called, as `hypergrid.continuous`.
+        functions = [vars(type(item)).get("__call__")]
+    elif isinstance(item, property):
         functions = [item.fget]
     else:
         functions = [getattr(item, "__func__", getattr(item, "func", item))]
@@ -75,10 +87,11 @@ def _add(item: Any, doors: set[tuple[str, str]], seen: set[type]) -> None:  # no
 
 
 def _returned(function: FunctionType) -> Iterator[type]:
+    # Not the hints of arguments: a type among them that is imported for mypy only would hide what is returned.
+    returned = SimpleNamespace(__annotations__={"return": function.__annotations__.get("return")})
     try:
-        waiting = [typing.get_type_hints(function).get("return")]
+        waiting = [typing.get_type_hints(returned, function.__globals__)["return"]]
     except (NameError, TypeError):
-        # Types that are imported for mypy only.
         return
     while waiting:
         hint = waiting.pop()

@@ -56,10 +56,10 @@ def find_definitions(tree: ast.Module) -> Iterator[tuple[Definition, str, Kind]]
 
 
 def _kind_of(node: Definition) -> Kind:
-    if any(_COMPILED.match(ast.unparse(decorator)) for decorator in node.decorator_list):
-        return "compiled"
     # Declarations of protocols, of overloads and of abstract classes; a text for people who look at a value.
-    return "empty" if node.name == "__repr__" or all(map(_does_nothing, node.body)) else "python"
+    if node.name == "__repr__" or all(map(_does_nothing, node.body)):
+        return "empty"
+    return "compiled" if any(_COMPILED.match(ast.unparse(each)) for each in node.decorator_list) else "python"
 
 
 def _does_nothing(statement: ast.stmt) -> bool:

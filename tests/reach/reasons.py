@@ -24,3 +24,9 @@ def read_reasons(path: Path = PATH) -> dict[str, str]:
                 raise ValueError(f"{path.name}: {key} is listed twice")
             reasons[key] = group["reason"]
     return reasons
+
+
+def read_varying(path: Path = PATH) -> frozenset[str]:
+    """Return the keys of groups with `varies = true`, whose functions some runs reach and others do not."""
+    groups = tomllib.loads(path.read_text(encoding="utf-8")).get("group", [])
+    return frozenset(key for group in groups if group.get("varies", False) for key in group["functions"])

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.reach import __main__ as report
 from tests.reach.__main__ import Reach, prepare
 from tests.reach.functions import Function, add_compiled, find_definitions, instrument, list_functions
-from tests.reach.reasons import read_reasons
+from tests.reach.reasons import read_reasons, read_varying
 from tests.reach.suite import LEFT_OUT, SERVERS, SUITE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,18 +58,26 @@ def of_a_document():
 def of_a_script():
     return 4
 
+def of_a_command():
+    return 5
+
 def declared():
     """Only say so."""
     ...
 '''
 USES = """
 import subprocess, sys
+import typer
+from typer.testing import CliRunner
 from hypergrid import product
 from hypergrid.product import door, in_a_thread, private
 private()
 door(callback=lambda: private())
 in_a_thread()
 exec(compile("product.of_a_document()", "README.md", "exec"))
+made = typer.Typer()
+made.command()(product.of_a_command)
+CliRunner().invoke(made, [], catch_exceptions=False)
 script = "from hypergrid import product; product.of_a_script(); product.door()"
 subprocess.run([sys.executable, "-c", script], check=True)
 """
@@ -91,7 +100,9 @@ def test_what_a_user_can_cause_is_told_from_what_a_test_calls(checkout: Path) ->
         subprocess.run([sys.executable, "tests/test_uses.py"], cwd=checkout, env=environment, check=True)
     marks = (checkout / "state" / "marks").read_bytes()
     reached = {function.name for function, mark in zip(functions, marks, strict=True) if mark}
-    assert reached == {"door", "Shape.__init__", "Shape.area", "_multiply", "served", "of_a_document"}
+    assert reached == {
+        "door", "Shape.__init__", "Shape.area", "_multiply", "served", "of_a_document", "of_a_command",
+    }  # fmt: skip
 
 
 def test_kinds_of_functions() -> None:
@@ -100,11 +111,12 @@ def test_kinds_of_functions() -> None:
         "    def h(self): return 1\n    @h.setter\n    def h(self, value): self.x = value\n"
         "    def __repr__(self): return 'A'\n"
         "@njit(cache=True)\ndef fast(x):\n    def inner(y): return y\n    return inner(x)\n"
+        "@overload\ndef either(x: int) -> int: ...\n"
         "if TYPE_CHECKING:\n    def typed(): return 1\n"
     )
     assert [(name, kind) for _, name, kind in find_definitions(ast.parse(source))] == [
         ("A.f", "empty"), ("A.g", "empty"), ("A.h", "python"), ("A.h#2", "python"), ("A.__repr__", "empty"),
-        ("fast", "compiled"), ("fast.<locals>.inner", "compiled"), ("typed", "empty"),
+        ("fast", "compiled"), ("fast.<locals>.inner", "compiled"), ("either", "empty"), ("typed", "empty"),
     ]  # fmt: skip
 
 
@@ -143,6 +155,39 @@ def test_only_what_has_no_reason_is_a_finding() -> None:
     assert "users reach 1 of 3 functions (33.3%); 1 others have a reason" in reach.describe()
     assert reach.describe().splitlines()[1:] == ["a.py", "  1: dead"]
     assert json.dumps(reach.as_json())
+
+
+def test_a_reason_of_what_is_reached_is_a_finding() -> None:
+    functions = [Function("a.py", name, 1, "python", frozenset()) for name in ("used", "cached", "dead")]
+    reasons = {function.key: "an error of the disk" for function in functions}
+    reach = Reach(functions, frozenset({"a.py: used", "a.py: cached"}), reasons, frozenset({"a.py: cached"}))
+    assert reach.outdated == reach.as_json()["outdated"] == ["a.py: used"]
+    assert reach.describe().splitlines()[1:] == [
+        "tests/reach/unexercised.toml has reasons of functions that were reached; remove them:", "  a.py: used",
+    ]  # fmt: skip
+
+
+def test_both_findings_fail_the_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    used = [Function("a.py", "used", 1, "python", frozenset())]
+    statuses = []
+    for reached, reasons in ((["a.py: used"], {}), (["a.py: used"], {"a.py: used": "x"}), ([], {})):
+        (tmp_path / "reached.json").write_text(json.dumps(reached))
+        monkeypatch.setattr(report, "list_functions", lambda: used)
+        monkeypatch.setattr(report, "read_reasons", lambda kept=reasons: kept)
+        monkeypatch.setattr(sys, "argv", ["tests.reach", "--report", "--state", str(tmp_path)])
+        statuses.append(report.main())
+    assert statuses == [0, 1, 1]
+
+
+def test_groups_that_vary_are_those_that_say_so(tmp_path: Path) -> None:
+    path = tmp_path / "list.toml"
+    path.write_text(
+        '[[group]]\nreason = "x"\nvaries = true\nfunctions = ["a"]\n[[group]]\nreason = "y"\nfunctions = ["b"]\n'
+    )
+    assert read_varying(path) == {"a"}
+    assert {key.partition(":")[0] for key in read_varying()} == {
+        "hypergrid/wo_join/compiled.py", "hypergrid/wo_join/warm.py", "ingest/streaming/stream_commit.py",
+    }  # fmt: skip
 
 
 def test_each_function_that_is_listed_exists() -> None:

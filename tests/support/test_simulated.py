@@ -212,23 +212,23 @@ def test_a_token_grows_while_its_query_waits_and_is_credited_once() -> None:
     tokens = Tokens({"p": 10.0, "q": 2.0})
     for _ in range(3):
         tokens.offer(["p", "q"])
-    assert tokens.saved_tokens("p") == pytest.approx(10 + 9 + 8.1)
+    assert tokens.profit("p") == pytest.approx(10 + 9 + 8.1)
     assert tokens.credit("p") == pytest.approx(27.1)
     assert tokens.credit("p") == 0.0
-    assert tokens.stale_queries() == {"q": pytest.approx(2 + 1.8 + 1.62)}
+    assert tokens._saved == {"q": pytest.approx(2 + 1.8 + 1.62)}
     assert tokens.score == pytest.approx(27.1 / 36)
     for _ in range(500):
         tokens.offer(["q"])
-    assert tokens.saved_tokens("q") == pytest.approx(20.0)
+    assert tokens.profit("q") == pytest.approx(20.0)
     tokens.forget("q")
-    assert not tokens.stale_queries()
+    assert not tokens._saved
 
 
 def test_offers_that_turn_out_to_change_nothing_are_undone_and_what_saved_nothing_is_worth_its_weight() -> None:
     tokens = Tokens({"p": 10.0, "q": 2.0})
     for _ in range(3):
         tokens.offer(["p", "q"])
-    assert tokens.profit("q") == tokens.saved_tokens("q") > 2.0
+    assert tokens.profit("q") == tokens._saved["q"] > 2.0
     tokens.credit("p")
     assert tokens.profit("p") == 10.0
     tokens.withdraw("q")

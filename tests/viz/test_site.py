@@ -48,7 +48,7 @@ def test_the_page_names_files_that_are_served(client: Client) -> None:
 def test_the_page_names_all_modules_of_each_part_before_it_loads_them(client: Client) -> None:
     (named,) = re.findall(r'data-modules="([^"]+)"', client.get("/").text)
     modules = json.loads(html.unescape(named))
-    assert set(modules) == {"overview", "explore", "boards", "stations", "standing", "engine", "import"}
+    assert set(modules) == {"overview", "explore", "boards", "stations", "standing", "continuous", "engine", "import"}
     for part, files in modules.items():
         assert {"page.js", f"{part}.js"} <= set(files)
         assert len(files) == len(set(files))

@@ -15,6 +15,8 @@ import httpx
 
 import hypergrid as hg
 from hypergrid.cli.main import load_command
+from hypergrid.continuous.archive_catalogue import list_streams
+from hypergrid.continuous.language import parse_script
 from hypergrid.core.settings import Settings, read_settings
 from hypergrid.core.times import parse_instant
 from hypergrid.layers.raster_reader import read_raster
@@ -170,6 +172,9 @@ def _check_json(block: Block, _names: dict[str, Any]) -> None:
         # Whom a server may write to is its operator's choice.
         definition_from_json(document, settings=None)
         asked = document["query"]
+        if "continuous" in asked:
+            # It names a query that is kept.
+            return
     hg.open(ARCHIVE).query(asked).plan()
 
 
@@ -184,6 +189,10 @@ def _check_toml(block: Block, _names: dict[str, Any]) -> None:
     else:
         # A page may show some tables alone.
         from_mapping({**_MINIMAL, **content}, path=Path(block.file or "deployment.toml").resolve())
+
+
+def _check_statements(block: Block, _names: dict[str, Any]) -> None:
+    parse_script(block.text, list_streams(hg.open(ARCHIVE)))
 
 
 def _get_addresses(block: Block, _names: dict[str, Any]) -> None:
@@ -203,6 +212,7 @@ RUNNERS: Final[Mapping[str, Callable[[Block, dict[str, Any]], None]]] = {
     "sh": _run_commands,
     "json": _check_json,
     "toml": _check_toml,
+    "sql": _check_statements,
     "http": _get_addresses,
 }
 """What runs a block, by its language."""

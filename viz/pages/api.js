@@ -37,6 +37,7 @@ async function send(path, options = {}, read = (response) => response.json()) {
   const body = await response.json().catch(() => ({}));
   const problem = new Problem(body.title ?? T.problems.failed, body.detail ?? T.problems.status(response.status), response.status);
   problem.key = body.key ?? "";
+  problem.body = body;
   // A key that opens nothing is told where it was typed.
   if (response.status === 401 && path !== SESSION) tell(problem);
   throw problem;
@@ -73,6 +74,14 @@ export const alive = () => send("health");
 
 export const logIn = (key) => post(SESSION, { key });
 export const logOut = () => send(SESSION, { method: "DELETE" });
+
+const backtestAddress = (id, what = "") => `${PREFIX}/continuous/backtest/${id}${what}`;
+export const explainContinuous = (text) => post(`${PREFIX}/continuous/explain`, { text });
+export const backtest = (document) => post(`${PREFIX}/continuous/backtest`, document);
+export const stopBacktest = (id) => send(backtestAddress(id), { method: "DELETE", keepalive: true });
+export const keepContinuous = (document) => post(`${PREFIX}/continuous`, document);
+export const removeContinuous = (name) => send(`${PREFIX}/continuous/${encodeURIComponent(name)}`, { method: "DELETE" });
+export const rowsAddress = (id, format) => backtestAddress(id, `/rows?f=${format}`);
 
 const standing = (name, what = "") => `${PREFIX}/standing/${encodeURIComponent(name)}${what}`;
 export const createStanding = (document) => post(`${PREFIX}/standing`, document);

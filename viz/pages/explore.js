@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import { Answer } from "./answer.js";
 import { Builder } from "./builder.js";
 import { asCurl, asPython, written } from "./code.js";
+import { asContinuous } from "./cql_forms.js";
 import { button, bytes, choice, copy, field, h, number, part, visible } from "./dom.js";
 import { Region, setRegion } from "./region.js";
 import { See } from "./see.js";
@@ -115,7 +116,7 @@ class Explore {
       link: () => this.link(),
     };
     return h("section", { id: "how-panel", class: "how-panel", "aria-labelledby": "question-title", hidden: true }, h("h2", { id: "question-title" }, T.see.how),
-      h("div", { class: "buttons" }, button(T.explore.explain, () => this.explain(), { id: "explain" }), button(T.explore.stand, () => this.stand(), { id: "stand" })),
+      h("div", { class: "buttons" }, button(T.explore.explain, () => this.explain(), { id: "explain" }), button(T.explore.stand, () => this.stand(), { id: "stand" }), button(T.continuous.offer, () => this.askContinuously(), { id: "continuously" })),
       h("div", { id: "copies", class: "buttons small", role: "group", "aria-label": T.explore.copy }, h("span", { "aria-hidden": true }, T.explore.copy),
         Object.entries(texts).map(([name, text]) => button(T.explore.copies[name], () => this.frame.attempt(() => copy(text(), this.copied)), { id: `copy-${name}` }))),
       this.copied, this.planPart,
@@ -273,6 +274,15 @@ class Explore {
   /** Make a standing query of it. */
   stand() {
     this.frame.attempt(() => this.frame.go("standing", { q: JSON.stringify(this.read()) }));
+  }
+
+  /** Ask the same of the readings as a continuous query, over the same time. */
+  askContinuously() {
+    this.frame.attempt(() => {
+      const query = this.read();
+      const [from, to] = (query.clip?.time ?? []).map((bound) => String(bound).slice(0, 16));
+      this.frame.go("continuous", { text: asContinuous(query), ...(from && to ? { from, to } : {}) });
+    });
   }
 
   setRunning(running) {

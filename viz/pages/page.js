@@ -15,6 +15,7 @@ const PAGES = {
   boards: () => import("./boards.js"),
   stations: () => import("./stations.js"),
   standing: () => import("./standing.js"),
+  continuous: () => import("./continuous.js"),
   engine: () => import("./engine.js"),
   import: () => import("./import.js"),
 };
@@ -23,7 +24,7 @@ const LINK = "link";
 /** Whether this is a picture or a board in a frame of another page: without header and controls. */
 const isEmbedded = new URLSearchParams(location.search).get("embed") === "1";
 /** Scopes that a page needs beyond reading. */
-const NEEDS = { standing: "operate", engine: "operate", import: "write" };
+const NEEDS = { standing: "operate", continuous: "query", engine: "operate", import: "write" };
 const AGAIN_MS = 2000;
 const PAUSE_MS = 200;
 

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { Alerts, titleOf } from "./alerts.js";
+import { asContinuous } from "./cql_forms.js";
 import { askToRemove } from "./dialog.js";
 import { button, duration, empty, h, instant, number, table } from "./dom.js";
 import { Poll } from "./follow.js";
@@ -105,17 +106,22 @@ class Standing {
       const act = (name, on) => button(T.standing.acts[name], () => this.act(on), { class: "small", "aria-label": T.standing.actOn(T.standing.acts[name], entry.name), data: { act: `${name}-${entry.name}` } });
       const change = (...what) => api.changeStanding(entry.name, ...what);
       const writes = this.frame.may("write");
-      return [h("div", {}, h("strong", {}, titleOf(entry)), entry.title ? h("div", { class: "quiet" }, entry.name) : null), T.standing.classes[entry.class], number(entry.weight), longName(this.frame.known.variables, entry.query.variable), this.stateOf(entry, statistics),
+      return [h("div", {}, h("strong", {}, titleOf(entry)), entry.title ? h("div", { class: "quiet" }, entry.name) : null), T.standing.classes[entry.class], number(entry.weight), entry.query.continuous ? T.standing.ofContinuous : longName(this.frame.known.variables, entry.query.variable), this.stateOf(entry, statistics),
         h("div", { class: "buttons small" },
           ...(writes ? [
             entry.paused ? act("resume", () => change("resume")) : act("pause", () => change("pause")),
             entry.muted_until ? act("unmute", () => change("mute", { until: null })) : act("mute", () => change("mute", { for: MUTE })),
-            act("test", () => change("test")), act("edit", () => this.openForm(entry))] : []),
-          act("open", () => this.frame.go("explore", { q: JSON.stringify(entry.query) })),
+            act("test", () => change("test")), ...(entry.query.continuous ? [] : [act("edit", () => this.openForm(entry))])] : []),
+          ...(entry.query.continuous ? [act("open", () => this.frame.go("continuous"))] : [act("open", () => this.frame.go("explore", { q: JSON.stringify(entry.query) }))]),
+          ...(this.frame.may("query") && !entry.query.continuous ? [act("continuous", () => this.frame.go("continuous", { text: asContinuous(entry.query, entry.condition, this.unitOf(entry)) }))] : []),
           writes ? act("remove", () => this.remove(entry.name)) : null)];
     });
     this.list.replaceChildren(table(T.standing.caption, [T.standing.name, T.standing.class, [T.standing.weight, "number"], T.standing.variable, T.standing.state, T.standing.does], rows));
     if (held) this.list.querySelector(`button[data-act="${CSS.escape(held)}"]`)?.focus();
+  }
+
+  unitOf(entry) {
+    return this.frame.known.variables.find((variable) => variable.name === entry.query.variable)?.unit ?? "";
   }
 
   stateOf(entry, { failing }) {

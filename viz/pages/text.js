@@ -2,6 +2,7 @@
 
 import { EXPLORE } from "./text_explore.js";
 import { BOARDS } from "./text_boards.js";
+import { CONTINUOUS } from "./text_continuous.js";
 import { IMPORTING } from "./text_import.js";
 import { OTHERS } from "./text_others.js";
 import { OVERVIEW } from "./text_overview.js";
@@ -15,7 +16,7 @@ export const T = {
   copied: "Copied:",
   notCopied: "The browser does not let pages copy; press Ctrl+C to copy what is selected:",
 
-  pages: { overview: "Overview", explore: "Explore", boards: "Boards", stations: "Stations", standing: "Standing", engine: "Engine", import: "Import" },
+  pages: { overview: "Overview", explore: "Explore", boards: "Boards", stations: "Stations", standing: "Standing", continuous: "Continuous", engine: "Engine", import: "Import" },
   flags: { 1: "good", 2: "not evaluated", 3: "suspect", 4: "fail", 9: "missing" },
   formats: { package: "Everything (zip)", netcdf: "NetCDF", csv: "CSV", png: "PNG", zarr: "Zarr (zip)", geotiff: "GeoTIFF", covjson: "CoverageJSON", parquet: "Parquet", query: "Query (JSON)" },
 
@@ -308,4 +309,5 @@ export const T = {
   ...BOARDS,
   importing: IMPORTING,
   ...WATCH,
+  ...CONTINUOUS,
 };

@@ -8,6 +8,7 @@ const listed = (words) => (words.length < 2 ? words.join("") : `${words.slice(0,
 export const WATCH = {
   standing: {
     add: "New standing query …",
+    ofContinuous: "a continuous query",
     close: "Close",
     title: "Standing queries",
     new: "New standing query",
@@ -89,7 +90,7 @@ export const WATCH = {
     failing: "failing",
     raised: (count) => plural(count, "open alert"),
     mutedUntil: (time) => `muted until ${time}`,
-    acts: { pause: "Pause", resume: "Resume", mute: "Mute 1 h", unmute: "Unmute", test: "Test", edit: "Edit", open: "Explore", remove: "Remove" },
+    acts: { pause: "Pause", resume: "Resume", mute: "Mute 1 h", unmute: "Unmute", test: "Test", edit: "Edit", open: "Explore", continuous: "As a continuous query", remove: "Remove" },
     actOn: (act, name) => `${act}: ${name}`,
     sure: (name) => `Remove ${name}? Its results and alerts stay.`,
     none: "There are no standing queries.",

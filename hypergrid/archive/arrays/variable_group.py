@@ -1,5 +1,6 @@
 """The group of a variable: its declaration, series, cells and side table."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -46,6 +47,14 @@ _SIDE_COLUMNS: Final = {
     "arrival_ns": "int64",
     "superseded": "uint8",
 }
+_SIDE_ATTRIBUTES: Final = {
+    "series": "index",
+    "time_ns": "time_ns",
+    "value": "value",
+    "flag": "flag",
+    "arrival_ns": "arrival_ns",
+}
+"""Attributes of readings by column."""
 
 
 @dataclass
@@ -200,20 +209,21 @@ class VariableGroup:
         bits = self.side.read(_TESTS, rows=slice(first, int(rows.max()) + 1))[0]
         return np.asarray(bits[rows - first])
 
-    def add_side(self, readings: Readings, *, superseded: bool) -> None:
-        if len(readings):
-            self._extend_spans(readings.time_ns)
-            self.side.append(
-                {
-                    "series": readings.index,
-                    "time_ns": readings.time_ns,
-                    "value": readings.value,
-                    "flag": readings.flag,
-                    "arrival_ns": readings.arrival_ns,
-                    "superseded": np.full(len(readings), superseded, np.uint8),
-                    _TESTS: readings.tests_or_none_set(),
-                }
-            )
+    def add_side(self, parts: Iterable[tuple[Readings, bool]]) -> None:
+        """Append readings to the side table, each part with whether its readings are superseded."""
+        parts = [(readings, superseded) for readings, superseded in parts if len(readings)]
+        if not parts:
+            return
+        columns = {
+            name: np.concatenate([getattr(readings, attribute) for readings, _ in parts])
+            for name, attribute in _SIDE_ATTRIBUTES.items()
+        }
+        columns["superseded"] = np.repeat(
+            np.array([superseded for _, superseded in parts], np.uint8), [len(readings) for readings, _ in parts]
+        )
+        columns[_TESTS] = np.concatenate([readings.tests_or_none_set() for readings, _ in parts])
+        self._extend_spans(columns["time_ns"])
+        self.side.append(columns)
 
     def keep_side_rows(self, kept: NDArray[np.bool_]) -> None:
         """Rewrite the side table with only the `kept` rows, shape (rows,); these must be readable."""

@@ -118,7 +118,7 @@ def _serve_blocks(
     # Time spent waiting for other work is not a cost of this plan.
     meter = Meter(lambda: clock() - time_waited_s())
     evaluator = TimeCellEvaluator() if lattice.along == "time" else make_evaluator(plan, None, meter)
-    outcome.left_out, outcome.notes = evaluator.left_out, evaluator.diagnostics.notes
+    outcome.left_out, outcome.notes, outcome.work = evaluator.left_out, evaluator.diagnostics.notes, evaluator.work
     block_cells = plan.block_cells if lattice.along == "space" else -(-lattice.cells // REFINING_BLOCKS)
     done, count, waited_s = np.zeros(lattice.cells, dtype=bool), 0, 0.0
     slices = 1 if lattice.along == "time" else topology.time.count

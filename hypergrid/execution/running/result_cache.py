@@ -121,18 +121,6 @@ class _BufferPool:
             finally:
                 self._lock.release()
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Sizes of the pieces kept, oldest first [bytes]."""
-        with self._lock:
-            self._keep_returned()
-            return tuple(map(len, self._pieces))
-
-    def clear(self) -> None:
-        with self._lock:
-            self._returned.clear()
-            self._pieces.clear()
-
     def _keep_returned(self) -> None:
         while self._returned:
             self._pieces.append(self._returned.popleft())

@@ -99,10 +99,6 @@ class FactoredSystem:
         self._solved_functions = self._solve(self._functions)
         self._reduced = self._invert_reduced()
 
-    @property
-    def nbytes(self) -> int:
-        return int(self._workspace.nbytes)
-
     @contextmanager
     def _held(self) -> Iterator[None]:
         """Lock the memory for one thread, restoring the factor if necessary: the inverse overwrites it."""

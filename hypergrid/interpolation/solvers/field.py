@@ -327,14 +327,14 @@ class KrigingField(Field):
         carried = multiply(filled, core)
         # A loop over masks took 70 ms at 200 stations, 1,000 slices and 700 masks, most of it outside LAPACK.
         lacking = stations - self.present[slices].sum(axis=1)
-        for count in np.unique(lacking):
+        for count in np.flatnonzero(np.bincount(lacking)).tolist():
             alike = slices[lacking == count]
-            for span in split_work(len(alike), BATCH_FLOATS // int(count) ** 2):
-                self._fill_batch(filled, carried, core, alike[span], int(count))
+            for span in split_work(len(alike), BATCH_FLOATS // count**2):
+                self._fill_batch(filled, carried, core, alike[span], count)
 
     def _fill_batch(self, filled: Floats, carried: Floats, core: Floats, slices: NDArray[np.intp], count: int) -> None:
         missing = np.nonzero(~self.present[slices])[1].reshape(len(slices), count)
-        right = np.take_along_axis(carried[slices], missing, axis=1)
+        right = carried[slices[:, None], missing]
         if count >= WORTH_TILES:
             for number, lacking in enumerate(missing):
                 filled[slices[number], lacking] = -solved_by_tiles(core[np.ix_(lacking, lacking)], right[number])

@@ -185,7 +185,7 @@ def _compare_peer(samples: Samples, by: By) -> Comparison:
     used = samples.take_stations(samples.usable_mask)
     estimate = np.full(used.values.shape, np.nan)
     try:
-        parts = spatial_folds(samples, None) if by == "region" else np.arange(len(used.names))
+        parts = spatial_folds(samples) if by == "region" else np.arange(len(used.names))
         chosen = np.linspace(0, len(used.values) - 1, min(MOST_PEER_SLICES, len(used.values))).round().astype(np.intp)
         for number, line in zip(chosen.tolist(), used.values[chosen], strict=True):
             # A line through the semivariances of pairs needs two pairs of stations.

@@ -383,7 +383,6 @@ def cross_validate(
     *,
     parameters: Mapping[str, object] | None = None,
     by: By = "station",
-    parts: NDArray[np.intp] | None = None,
     fit: Callable[[Floats], Mapping[str, object]] | None = None,
 ) -> CrossValidation:
     """Estimate values from others, and score the estimates.
@@ -397,10 +396,8 @@ def cross_validate(
     parameters
         The method's parameters, as in a query; with `fit`, those that it does not return.
     by
-        Unit of leaving out: "station", "region" or "time_block".
-    parts
-        Region of each station, shape (stations,), or block of each slice, shape (slices,); defaults to four of about
-        equally many stations, or of equally many consecutive slices.
+        Unit of leaving out: "station", "region" (four of about equally many stations) or "time_block" (four of equally
+        many consecutive slices).
     fit
         Maps values (slices, stations) of the other time blocks, stations as in `samples`, to parameters. For
         "time_block" only.
@@ -410,8 +407,8 @@ def cross_validate(
     NotFound
         Unknown method, parameter, or way to leave out.
     InvalidQuery, SingularSystem
-        Parameters or stations that the method rejects, here with one part left out; inconsistent parts; a covariate
-        that the samples lack.
+        Parameters or stations that the method rejects, here with one part left out; a covariate that the samples
+        lack.
     """
     row = METHODS[method]
     if by not in WAYS:
@@ -438,11 +435,11 @@ def cross_validate(
 
     alone = np.arange(len(used.names))
     if fit is None:
-        labels = alone if by == "station" else spatial_folds(samples, parts)
+        labels = alone if by == "station" else spatial_folds(samples)
         given: tuple[dict[str, Any], ...] = (parsed({}),)
         estimate, variance = _leave_out(method, given[0], used, labels)
     else:
-        blocks = time_folds(samples, parts)
+        blocks = time_folds(samples)
         estimate = np.full(used.values.shape, np.nan)
         variance = np.full(used.values.shape, np.nan) if row.has_variance else None
         given = ()
@@ -516,50 +513,24 @@ PARTS = 4
 """Default number of regions, or time blocks."""
 
 
-def spatial_folds(samples: Samples, parts: NDArray[np.intp] | None) -> NDArray[np.intp]:
-    """Assign each usable station to a region, shape (usable stations,).
-
-    Parameters
-    ----------
-    samples
-        Values at stations.
-    parts
-        Region of each station, shape (stations,); defaults to four of about equally many stations.
-
-    Raises
-    ------
-    InvalidQuery
-        Wrong shape, or a single region.
-    """
+def spatial_folds(samples: Samples) -> NDArray[np.intp]:
+    """Assign each usable station to a region of about equally many stations, shape (usable stations,)."""
     usable = samples.usable_mask
-    if parts is None:
-        return bisect(samples.positions_m[usable], min(PARTS, int(usable.sum())))
-    _refuse_shape(parts, len(samples.names), "region", "station")
-    regions = np.asarray(parts)[usable]
-    _refuse_single(regions, "region")
-    return regions
+    return bisect(samples.positions_m[usable], min(PARTS, int(usable.sum())))
 
 
-def time_folds(samples: Samples, parts: NDArray[np.intp] | None) -> NDArray[np.intp]:
-    """Assign each slice to a time block, shape (slices,).
-
-    Parameters
-    ----------
-    samples
-        Values at stations.
-    parts
-        Block of each slice, shape (slices,); defaults to four of equally many consecutive slices.
+def time_folds(samples: Samples) -> NDArray[np.intp]:
+    """Assign each slice to a time block of equally many consecutive slices, shape (slices,).
 
     Raises
     ------
     InvalidQuery
-        Wrong shape, or a single block.
+        There is a single slice.
     """
     slices = len(samples.values)
-    if parts is not None:
-        _refuse_shape(parts, slices, "block of time", "slice")
-    blocks = np.arange(slices) * min(PARTS, slices) // max(slices, 1) if parts is None else np.asarray(parts)
-    _refuse_single(blocks, "block of time")
+    blocks = np.arange(slices) * min(PARTS, slices) // max(slices, 1)
+    if len(np.unique(blocks)) < 2:
+        raise InvalidQuery("leaving out a block of time needs another one to learn from; got 1 in all")
     return blocks
 
 
@@ -581,13 +552,3 @@ def bisect(positions_m: Floats, count: int) -> NDArray[np.intp]:
         order = inside[np.argsort(positions_m[inside, axis], kind="stable")]
         labels[order[len(order) // 2 :]] = label
     return labels
-
-
-def _refuse_shape(parts: NDArray[np.intp], count: int, what: str, each: str) -> None:
-    if np.shape(parts) != (count,):
-        raise InvalidQuery(f"parts needs the {what} of each {each}, shape ({count},); got shape {np.shape(parts)}")
-
-
-def _refuse_single(parts: NDArray[np.intp], what: str) -> None:
-    if len(np.unique(parts)) < 2:
-        raise InvalidQuery(f"leaving out a {what} needs another one to learn from; got {len(np.unique(parts))} in all")

@@ -199,9 +199,10 @@ class Variogram:
         It is half the expected squared difference.
         """
         first, *others = self.structures
-        result = self.nugget + first.semivariance(distance_m)
+        result = first.semivariance(distance_m)
+        result += self.nugget
         for term in others:
-            result = result + term.semivariance(distance_m)
+            result += term.semivariance(distance_m)
         return result
 
     def isotropic(self, points_m: Floats) -> Floats:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
+from urllib.parse import quote
 
 import numpy as np
 from fastapi import Request, Response
@@ -45,6 +46,7 @@ RESULT_MEDIA: Final = {name: row.media_type for name, row in FORMATS.items()}
 PARTS: Final[dict[int | str, dict[str, Any]]] = {206: {"description": "The part of the file that Range asks for"}}
 """OpenAPI description of routes that support Range."""
 _RANGE: Final = re.compile(r"bytes=\s*([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.+-]+")
 _WRITING: Final = threading.BoundedSemaphore(AT_ONCE)
 
 
@@ -94,7 +96,10 @@ _KEPT: Final[LruCache[str, _SpooledContent]] = LruCache(KEPT_BYTES)
 
 
 def attachment(name: str, suffix: str) -> dict[str, str]:
-    return {"Content-Disposition": f'attachment; filename="{name}{suffix}"'}
+    """Return the header that names a download; names beyond ASCII are encoded, as headers are Latin-1."""
+    whole = f"{name}{suffix}"
+    named = f'filename="{whole}"' if _PLAIN.fullmatch(whole) else f"filename*=UTF-8''{quote(whole, safe='')}"
+    return {"Content-Disposition": f"attachment; {named}"}
 
 
 def surface_response(

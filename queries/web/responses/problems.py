@@ -19,6 +19,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from hypergrid.continuous.language import InvalidCql
 from hypergrid.core.errors import (
     ArchiveConflict,
     Cancelled,
@@ -202,6 +203,11 @@ def _describe_error(error: Exception, *, posted: bool) -> dict[str, Any]:
                 body |= {"projected": error.projected, "allowed": error.allowed}
             if isinstance(error, InvalidDeployment):
                 body |= {"key": error.key}
+            if isinstance(error, InvalidCql):
+                body |= {
+                    "line": error.line, "column": error.column, "length": error.length,
+                    "problem": error.problem or str(error), "suggestion": error.suggestion or None,
+                }  # fmt: skip
             if isinstance(error, MethodNotAllowed):
                 body |= {"allow": list(error.methods)}
             if isinstance(error, RangeNotSatisfiable):

@@ -164,6 +164,11 @@ class _FigureCollector(Collector):
         yield _gauges(
             "hypergrid_standing_behind_seconds", "How late evaluations were, of late", ["class", "quantile"], late
         )
+        yield GaugeMetricFamily(
+            "hypergrid_alerting_silent",
+            "1 where alerts are not raised or not delivered",
+            bool(standing.dead_mans_switch.find_trouble()),
+        )
         letters = (([state], count) for state, count in standing.store.count_messages().items())
         yield _gauges("hypergrid_letters", "Letters with alerts", ["state"], letters)
 
@@ -408,12 +413,12 @@ class ServerHealth:
     def _examine(self) -> Troubles:
         parts: dict[str, Callable[[], str]] = {
             "archive": self._newest.trouble, "disk": self._disk, "queries": self._queries, "standing": self._standing,
-            "keys": self._keys,
+            "keys": self._keys, "alerting": self._alerting,
         }  # fmt: skip
         for name, examine in parts.items():
             known, trouble = self._known.get(name, ""), examine()
-            # Only changes are logged, not every check.
-            if trouble != known:
+            # Only changes are logged, not every check; those of alerting by what examines it, with the reason.
+            if trouble != known and name != "alerting":
                 _LOG.log(logging.ERROR if trouble else logging.WARNING, "%s: %s", name, trouble or "well again")
             self._known[name] = trouble
         return {name: trouble for name, trouble in self._known.items() if trouble}
@@ -438,6 +443,11 @@ class ServerHealth:
     def _standing(self) -> str:
         is_well = self.standing is None or not self.standing.statistics().trouble
         return "" if is_well else "they cannot be kept up to date; /api/v1/standing/statistics says why"
+
+    def _alerting(self) -> str:
+        trouble = "" if self.standing is None else self.standing.dead_mans_switch.find_trouble()
+        # Names of queries, hosts and replies of servers are for the log: everybody who reads data reads this.
+        return "alerts are late or silent; the server's log says why" if trouble else ""
 
 
 def router(health: ServerHealth, metrics: Metrics) -> APIRouter:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from hypergrid.execution.results.second_opinion import MAX_CELLS
@@ -52,6 +53,20 @@ _IN_TIME: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
+class QueryRequest(BaseModel, frozen=True):
+    """How a query is to be answered, as in its URL."""
+
+    tied: Annotated[bool, Query(description="stop it when the last who follows its events has gone")] = False
+    order: Annotated[Order, Query(description="which cells are computed first")] = "coarse_to_fine"
+    wait: Annotated[str | None, Query(description="how long to wait for the result itself, such as 5s")] = None
+    f: Annotated[
+        str | None, Query(description=f"its format: {', '.join(FORMATS)}; where absent by Accept, or netcdf")
+    ] = None
+    second_opinion: Annotated[
+        int | None, Query(ge=1, le=MAX_CELLS, description="random cells that PyKrige recomputes; told in the notes")
+    ] = None
+
+
 def router(runner: Runner, ties: OrphanJobCanceller) -> APIRouter:
     """Create the routes of this module."""
     routes = APIRouter(tags=["queries"])
@@ -69,27 +84,17 @@ def router(runner: Runner, ties: OrphanJobCanceller) -> APIRouter:
         responses=answer_of("Job", status=202, links=_LINKS) | _IN_TIME,
     )
     async def ask(
-        request: Request,
-        response: Response,
-        tied: Annotated[bool, Query(description="stop it when the last who follows its events has gone")] = False,  # noqa: FBT002
-        order: Annotated[Order, Query(description="which cells are computed first")] = "coarse_to_fine",
-        wait: Annotated[str | None, Query(description="how long to wait for the result itself, such as 5s")] = None,
-        f: Annotated[
-            str | None, Query(description=f"its format: {', '.join(FORMATS)}; where absent by Accept, or netcdf")
-        ] = None,
-        second_opinion: Annotated[
-            int | None, Query(ge=1, le=MAX_CELLS, description="random cells that PyKrige recomputes; told in the notes")
-        ] = None,
+        request: Request, response: Response, asked: Annotated[QueryRequest, Query()]
     ) -> dict[str, Any] | Response:
         """Ask for the answer of a query; its address is in Location.
 
         Who says `wait=5s`, or `Prefer: wait=5` (RFC 7240), gets the result itself (200) where it is done in time.
         """
-        seconds, form = patience_s(request, wait), FORMATS[form_of(request, RESULT_MEDIA, f)].name
+        seconds, form = patience_s(request, asked.wait), FORMATS[form_of(request, RESULT_MEDIA, asked.f)].name
         job = await run_in_threadpool(
-            runner.submit, await read_document(request), order=order, second_opinion=second_opinion
+            runner.submit, await read_document(request), order=asked.order, second_opinion=asked.second_opinion
         )
-        if tied:
+        if asked.tied:
             ties.tie(job.id)
         early = await wait_for_response(runner, job, request, seconds=seconds, form=form)
         body = job_body(runner.job(job.id), root_of(request))

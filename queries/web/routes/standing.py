@@ -54,22 +54,10 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
             standing.store.entry(name)
         return name
 
-    def shown(request: Request, document: dict[str, Any]) -> dict[str, Any]:
-        """Hide mail addresses and webhooks from callers without scope "write"."""
-        if is_allowed(request.state.caller.scope, "write"):
-            return document
-        hidden = {**document, "to": sorted({_channel(to) for to in document["to"]})}
-        if "undelivered" in document:
-            # Errors contain the address too.
-            hidden["undelivered"] = [
-                {**letter, "to": _channel(letter["to"]), "error": ""} for letter in document["undelivered"]
-            ]
-        return hidden
-
     @routes.get("/standing", responses=answer_of("Standing", listed=True))
     def listing(request: Request) -> list[dict[str, Any]]:
         """List the standing queries, oldest first."""
-        return [shown(request, document) for document in standing.listing()]
+        return [hide_recipients(request, document) for document in standing.listing()]
 
     @routes.post(
         "/standing",
@@ -154,7 +142,7 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
     @routes.get("/standing/{name}", responses=answer_of("Standing"))
     def one(request: Request, name: str) -> dict[str, Any]:
         """Return a standing query."""
-        return shown(request, standing.show(name))
+        return hide_recipients(request, standing.show(name))
 
     @routes.get("/standing/{name}/result", response_class=Response, responses=PARTS)
     def newest(
@@ -212,6 +200,19 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
         return {"number": alert.number, "to": [str(to) for to in standing.store.entry(name).definition.to]}
 
     return routes
+
+
+def hide_recipients(request: Request, document: dict[str, Any]) -> dict[str, Any]:
+    """Hide mail addresses and webhooks of a standing query from callers without scope "write"."""
+    if is_allowed(request.state.caller.scope, "write"):
+        return document
+    hidden = {**document, "to": sorted({_channel(to) for to in document["to"]})}
+    if "undelivered" in document:
+        # Errors contain the address too.
+        hidden["undelivered"] = [
+            {**letter, "to": _channel(letter["to"]), "error": ""} for letter in document["undelivered"]
+        ]
+    return hidden
 
 
 def _channel(target: str) -> str:

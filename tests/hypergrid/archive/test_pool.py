@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from hypergrid.archive import Archive
-from hypergrid.archive import writer as writer_module
 from hypergrid.archive.arrays.cells import Slices
-from hypergrid.archive.writer import Writer
+from hypergrid.archive.writer import POOL_BYTES, Writer
 from hypergrid.core.readings import Readings
 from hypergrid.core.times import Window
 
@@ -58,17 +57,16 @@ def _columns(found: Readings) -> list[list[object]]:
     )]  # fmt: skip
 
 
-@pytest.mark.parametrize("pool_bytes", [writer_module._POOL_BYTES, 3_000_000, 0])
+@pytest.mark.parametrize("pool_bytes", [POOL_BYTES, 3_000_000, 0])
 def test_steps_of_one_commit_read_and_store_as_commits_of_their_own(
-    archive: Archive, readings: Build, tmp_path: object, monkeypatch: pytest.MonkeyPatch, pool_bytes: int
+    archive: Archive, readings: Build, tmp_path: object, pool_bytes: int
 ) -> None:
     # The budget holds all chunks, two of them, and none.
-    monkeypatch.setattr(writer_module, "_POOL_BYTES", pool_bytes)
     other = Archive.create(
         f"{tmp_path}/other", name="pass", slice_s=120, variables=archive.variables.values(), now_ns=7
     )
     steps = _steps(readings, seed=pool_bytes)
-    with archive.commit(batch="all", message="", now_ns=1) as together:
+    with archive.commit(batch="all", message="", now_ns=1, pool_bytes=pool_bytes) as together:
         for number, step in enumerate(steps):
             with other.commit(batch=str(number), message="", now_ns=1) as alone:
                 said = step(alone)

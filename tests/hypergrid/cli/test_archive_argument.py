@@ -11,8 +11,8 @@ from hypergrid.cli.archive_argument import ArchiveCommand
 from hypergrid.core.units import KNOWN_VARIABLES
 from tests.hypergrid.cli.test_archive_commands import run
 
-WITHOUT = {"functions", "demo", "bench"}
-"""Commands that take no archive."""
+WITHOUT = {"functions", "demo", "bench", "cql check"}
+"""Commands that take no archive, or need none."""
 
 
 @pytest.fixture(scope="module")

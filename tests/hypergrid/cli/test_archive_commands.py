@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from hypergrid.archive import Archive
+from hypergrid.archive.disk.lock import wait_for_lock
+from hypergrid.archive.disk.retention import BACKUP_LOCK
 from hypergrid.cli.main import main
 from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.core.units import KNOWN_VARIABLES
@@ -121,6 +123,56 @@ def test_check_mends_what_is_damaged_and_says_what(archive: Archive) -> None:
     assert (status, json.loads(out)["repair"]["mended"][0]["where"]) == (0, "hypergrid.json")
     status, _, told = run("check", archive.path, "--repair", "--snapshot", archive.snapshot)
     assert (status, "leave --snapshot away" in told) == (2, True)
+
+
+def flip_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_backup_that_is_damaged_is_restored_only_as_such(archive: Archive, tmp_path: Path) -> None:
+    run("backup", archive.path, tmp_path / "backup")
+    manifest = next((tmp_path / "backup" / "store" / "manifests").iterdir())
+    flip_bit(manifest)
+    status, _, told = run("restore", tmp_path / "restored", tmp_path / "backup")
+    assert (status, "nothing was restored" in told, (tmp_path / "restored").exists()) == (2, True, False)
+    status, _, told = run("restore", tmp_path / "restored", tmp_path / "backup", "--damaged")
+    assert (status, f"{manifest.name} is another" in told, "was restored as it is" in told) == (0, True, True)
+
+
+def test_what_is_damaged_is_not_backed_up_and_the_former_backup_stays(archive: Archive, tmp_path: Path) -> None:
+    run("backup", archive.path, tmp_path / "backup")
+    chunks = archive.path / "store" / "chunks"
+    before = {path.name for path in chunks.glob("*")}
+    # Few readings lie in the manifest.
+    add(archive, "3", 12, 4000)
+    flip_bit(next(path for path in chunks.iterdir() if path.name not in before))
+    status, _, told = run("backup", archive.path, tmp_path / "backup")
+    assert (status, "is another than it was; the former state stays" in told) == (2, True)
+    assert run("restore", tmp_path / "restored", tmp_path / "backup")[0] == 0
+    assert Archive.open(tmp_path / "restored").snapshot == archive.snapshot
+
+
+def test_a_first_backup_that_was_killed_is_gone_on_with(archive: Archive, tmp_path: Path) -> None:
+    run("backup", archive.path, tmp_path / "whole")
+    (tmp_path / "backup").mkdir()
+    shutil.copytree(tmp_path / "whole" / "store", tmp_path / "backup" / "store")
+    shutil.copy(tmp_path / "whole" / BACKUP_LOCK, tmp_path / "backup")
+    assert run("backup", archive.path, tmp_path / "backup")[0] == 0
+    assert run("restore", tmp_path / "restored", tmp_path / "backup")[0] == 0
+    (tmp_path / "letters" / "store").mkdir(parents=True)
+    status, _, told = run("backup", archive.path, tmp_path / "letters")
+    assert (status, "holds something that is no backup" in told) == (2, True)
+
+
+def test_an_archive_that_a_stream_writes_into_is_not_repaired(archive: Archive) -> None:
+    lock = archive.path / "stream" / "lock"
+    lock.parent.mkdir()
+    with wait_for_lock(lock):
+        status, _, told = run("check", archive.path, "--repair")
+    assert (status, "a stream writes into" in told) == (1, True)
+    assert run("check", archive.path, "--repair")[0] == 0
 
 
 def test_a_backup_is_restored(archive: Archive, tmp_path: Path) -> None:

@@ -107,6 +107,17 @@ def test_a_table_is_as_wide_as_it_needs_and_the_terminal_is(
     assert len(narrow) == len(wide) + 2
 
 
+@pytest.mark.parametrize("width", [100, 22])
+def test_units_of_columns_are_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    show_table("", ("name", "disorder [s]", "memory [bytes]"), [("a-name-that-is-long", 1, 2)])
+    shown = capsys.readouterr().out
+    assert "disorder [s]" in shown
+    assert "memory [bytes]" in shown
+
+
 def test_a_table_without_space_is_a_paragraph_a_row(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,13 +15,26 @@ LARGE = (LARGE_BYTES // 8,)
 pytestmark = pytest.mark.skipif(not hasattr(mmap, "MADV_FREE"), reason="this system cannot lend memory back")
 
 
+def sizes() -> tuple[int, ...]:
+    """Return the sizes of the pieces kept, oldest first [bytes]."""
+    with BUFFER_POOL._lock:
+        BUFFER_POOL._keep_returned()
+        return tuple(map(len, BUFFER_POOL._pieces))
+
+
+def forget() -> None:
+    with BUFFER_POOL._lock:
+        BUFFER_POOL._returned.clear()
+        BUFFER_POOL._pieces.clear()
+
+
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
     gc.collect()
-    BUFFER_POOL.clear()
+    forget()
     yield
     gc.collect()
-    BUFFER_POOL.clear()
+    forget()
 
 
 def place(array: np.ndarray) -> int:
@@ -33,12 +46,12 @@ def test_memory_is_used_again_when_the_last_view_is_gone() -> None:
     first[:] = 1.0
     here, view = place(first), first[1, 5:9]
     del first
-    assert BUFFER_POOL.sizes == ()
+    assert sizes() == ()
     second = allocate(LARGE)
     assert place(second) != here
     assert view.tolist() == [1.0] * 4
     del view
-    assert BUFFER_POOL.sizes == (LARGE_BYTES,)
+    assert sizes() == (LARGE_BYTES,)
     assert place(allocate(LARGE)) == here
 
 
@@ -47,14 +60,14 @@ def test_only_memory_of_the_same_size_is_taken() -> None:
     del del_me
     other = allocate((LARGE[0] + 8,))
     other[:] = 2.0
-    assert BUFFER_POOL.sizes == (LARGE_BYTES,)
+    assert sizes() == (LARGE_BYTES,)
 
 
 def test_small_arrays_are_the_allocator_s() -> None:
     small = allocate((10, 10))
     assert small.shape == (10, 10)
     del small
-    assert BUFFER_POOL.sizes == ()
+    assert sizes() == ()
 
 
 def test_what_is_kept_is_bounded_and_the_oldest_goes() -> None:
@@ -62,8 +75,8 @@ def test_what_is_kept_is_bounded_and_the_oldest_goes() -> None:
     arrays = [allocate((LARGE[0] + 8 * (number == 0),)) for number in range(count + 1)]
     while arrays:
         arrays.pop(0)
-    assert sum(BUFFER_POOL.sizes) <= MAX_BYTES
-    assert LARGE_BYTES + 64 not in BUFFER_POOL.sizes
+    assert sum(sizes()) <= MAX_BYTES
+    assert LARGE_BYTES + 64 not in sizes()
 
 
 def test_threads_never_share_a_piece() -> None:
@@ -78,4 +91,4 @@ def test_threads_never_share_a_piece() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(4)))
-    assert len(BUFFER_POOL.sizes) <= 4
+    assert len(sizes()) <= 4

@@ -189,6 +189,21 @@ def test_auto_never_makes_slices_that_only_their_means_are_asked_of() -> None:
     assert surface.source.token not in outcome.work
 
 
+def test_a_watched_answer_computes_what_is_at_the_stations_with_its_first_block_or_before_it() -> None:
+    """Either way it is the same run: after each block the same cells of every perspective are computed."""
+
+    def works(k: int) -> list[dict[str, int]]:
+        plan = make_plan(maps().surface(), watched=Watching(), strategy=k)
+        return [dict(state.progress.outcome.work) for state in refine(plan)]
+
+    pulled, *others = works(0), works(1), works(2)
+    assert len(pulled) > 1
+    assert others == [pulled, pulled]
+    held = works(3)
+    assert held != pulled
+    assert held[-1] == pulled[-1]
+
+
 def test_a_run_remembers_what_it_measured() -> None:
     plan = make_plan(maps(44).surface())
     ticks = iter(range(10_000))

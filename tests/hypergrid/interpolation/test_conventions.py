@@ -174,6 +174,13 @@ def test_gstools_rescaling_and_ratio_above_one_are_read() -> None:
     np.testing.assert_allclose(krige(model)[0], seen, rtol=1e-9)
 
 
+def test_a_model_that_the_other_library_lacks_is_refused() -> None:
+    with pytest.raises(InvalidQuery, match="'linear' does not convert between GSTools and here; those that do: exp"):
+        to_gstools(variogram("linear", psill=1.2, range_m=350.0))
+    with pytest.raises(InvalidQuery, match="'Cubic' does not convert between GSTools and here"):
+        from_gstools(gstools.Cubic(dim=2, var=1.0, len_scale=10.0))
+
+
 def gstat_semivariance(rows: list[dict[str, Any]], apart: Floats) -> Floats:
     """The semivariance of rows by gstat's definitions, written out: gstat itself needs R, and is not run here."""
     result = np.zeros(len(apart))

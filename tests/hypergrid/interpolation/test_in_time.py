@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.interpolate import CubicHermiteSpline
 
+from hypergrid.core.errors import InvalidQuery
 from hypergrid.interpolation.methods import in_time
 from hypergrid.interpolation.methods.in_time import (
     Estimate,
@@ -17,9 +18,11 @@ from hypergrid.interpolation.methods.in_time import (
     Ticks,
     estimate,
     linear,
+    method_in_time,
     nearest,
     spline,
 )
+from hypergrid.interpolation.points import Stations
 from tests.support.in_time_oracle import in_time as in_time_oracle
 
 SECOND = 10**9
@@ -236,3 +239,8 @@ def test_the_largest_values_raise_no_warning(method: Estimate) -> None:
     readings = [(t * SECOND, v) for t, v in ((0, 1.7e308), (10, -1.7e308), (20, 1.7e308))]
     value, _ = ask(method, readings, Ticks(0, 5 * SECOND, 5), 20 * SECOND)
     assert value[::2] == [1.7e308, -1.7e308, 1.7e308]
+
+
+def test_a_method_over_time_makes_no_field() -> None:
+    with pytest.raises(InvalidQuery, match=r"linear_in_time interpolates in time, .* give time='10min'"):
+        method_in_time("linear").prepare(Stations(np.zeros((1, 2)), ("a",)), np.zeros((1, 1)), {})

@@ -23,32 +23,19 @@ def test_regions_are_compact_and_about_as_large() -> None:
 
 @pytest.mark.parametrize("stations", [2, 3, 5, 11])
 def test_small_networks_have_regions_of_at_least_one(stations: int) -> None:
-    labels = spatial_folds(samples(stations), None)
+    labels = spatial_folds(samples(stations))
     assert np.bincount(labels).min() >= 1
     assert len(np.unique(labels)) == min(4, stations)
 
 
-def test_given_regions_are_those_of_usable_stations() -> None:
-    held = samples(4)
-    held.positions_m[1] = np.nan
-    assert spatial_folds(held, np.array([0, 0, 1, 2])).tolist() == [0, 1, 2]
-
-
 def test_blocks_are_consecutive_slices() -> None:
-    assert time_folds(samples(slices=8), None).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert time_folds(samples(slices=3), None).tolist() == [0, 1, 2]
-    assert time_folds(samples(slices=3), np.array([5, 7, 5])).tolist() == [5, 7, 5]
+    assert time_folds(samples(slices=8)).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert time_folds(samples(slices=3)).tolist() == [0, 1, 2]
 
 
-def test_parts_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(InvalidQuery, match=r"region of each station, shape \(10,\); got shape \(3,\)"):
-        spatial_folds(samples(), np.arange(3))
-    with pytest.raises(InvalidQuery, match="block of time of each slice"):
-        time_folds(samples(), np.arange(3))
-    with pytest.raises(InvalidQuery, match="leaving out a region needs another"):
-        spatial_folds(samples(), np.zeros(10, dtype=int))
+def test_a_single_block_of_time_is_refused() -> None:
     with pytest.raises(InvalidQuery, match="leaving out a block of time needs another"):
-        time_folds(samples(slices=1), None)
+        time_folds(samples(slices=1))
 
 
 def test_samples_whose_shapes_do_not_fit_are_refused() -> None:

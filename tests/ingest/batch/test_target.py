@@ -9,7 +9,7 @@ import pytest
 from hypergrid.archive import Archive
 from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.core.errors import Rejected
-from ingest.batch.report import IngestReport
+from ingest.batch.report import IngestReport, RunListener
 from ingest.job import ingest
 
 
@@ -28,7 +28,7 @@ def test_a_second_run_waits_and_says_so_once(network: Path, tmp_path: Path, now_
     reports: list[IngestReport] = []
 
     def second() -> None:
-        reports.append(ingest([network], tmp_path / "a", now_ns=now_ns, on_warning=heard.append))
+        reports.append(ingest([network], tmp_path / "a", now_ns=now_ns, listener=RunListener(on_warning=heard.append)))
 
     thread = threading.Thread(target=second)
     with wait_for_lock(tmp_path / "a" / "staging" / "lock"):
@@ -47,7 +47,7 @@ def test_who_waited_for_a_run_that_took_its_archive_away_makes_one(network: Path
     reports: list[IngestReport] = []
 
     def second() -> None:
-        reports.append(ingest([network], tmp_path / "a", now_ns=now_ns, on_warning=heard.append))
+        reports.append(ingest([network], tmp_path / "a", now_ns=now_ns, listener=RunListener(on_warning=heard.append)))
 
     thread = threading.Thread(target=second)
 
@@ -58,7 +58,14 @@ def test_who_waited_for_a_run_that_took_its_archive_away_makes_one(network: Path
 
     described = network / "deployment.toml"
     with pytest.raises(Rejected):
-        ingest([tmp_path / "bad"], tmp_path / "a", deployment=described, strict=True, now_ns=now_ns, progress=begin)
+        ingest(
+            [tmp_path / "bad"],
+            tmp_path / "a",
+            deployment=described,
+            strict=True,
+            now_ns=now_ns,
+            listener=RunListener(begin),
+        )
     thread.join(60)
     assert reports[0].stored == 5400
     assert len(Archive.open(tmp_path / "a").files()) == 3

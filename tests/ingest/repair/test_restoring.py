@@ -25,11 +25,13 @@ from hypergrid.layers.layer import Layer
 from ingest.cli.check_commands import _show_repair
 from ingest.deployment.deployment_file import deploy, read_versions
 from ingest.job import ingest
-from ingest.repair.restore_values import RepairReport, repair
+from ingest.repair.restore_values import RepairReport
+from ingest.repair.restore_values import repair as repair_at_once
 from ingest.repair.verify_values import verify
 from ingest.streaming.restart import begin_anew, replayed
 from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, STREAM
 from tests.hypergrid.cli.test_archive_commands import run
+from tests.ingest.repair.repairing import repair
 from tests.ingest.stream_loop import Loop, end
 from tests.ingest.stream_loop import made as made_for_stream
 from tests.ingest.streamed import everything, messages, write_deployment, write_spool
@@ -453,7 +455,7 @@ def test_a_stream_whose_commits_are_gone_begins_anew(tmp_path: Path) -> None:
     (archive / "store" / "snapshots" / Archive.open(archive).snapshot).write_bytes(b"")
     shutil.rmtree(archive / "spares")
     with wait_for_lock(archive / STREAM / "lock"), pytest.raises(ArchiveConflict, match="end it, then repair"):
-        repair(archive, now_ns=NOW_NS)
+        repair_at_once(archive, now_ns=NOW_NS)
     report = repair(archive, now_ns=NOW_NS)
     assert any("begins anew" in one for one in report.warnings)
     assert not (archive / "repair.json").exists()
@@ -481,7 +483,7 @@ def test_a_repair_that_is_killed_is_gone_on_with(later: Path, tmp_path: Path, mo
         with monkeypatch.context() as patched:
             patched.setattr("ingest.repair.restore_values.commit_again", killed)
             with pytest.raises(KeyboardInterrupt):
-                repair(copy, now_ns=NOW_NS + 9)
+                repair_at_once(copy, now_ns=NOW_NS + 9)
         if json.loads((copy / "repair.json").read_text())["files"]:
             break
     else:

@@ -23,11 +23,11 @@ from hypergrid.core.flags import ABSENT
 from ingest.deployment.deployment_file import Deployment, deploy
 from ingest.job import ingest
 from ingest.repair import verify_values
-from ingest.repair.restore_values import repair
 from ingest.repair.verify_values import RawComparisonReport, verify
 from ingest.reprocess.reading_diff import RemapReport, find_readings
 from ingest.reprocess.remap import remap
 from ingest.streaming.stream_commit import DEPLOYMENTS, STREAM
+from tests.ingest.repair.repairing import repair
 from tests.ingest.stream_loop import Loop, end
 from tests.ingest.stream_loop import made as made_for_stream
 from tests.ingest.streamed import everything, messages, write_spool

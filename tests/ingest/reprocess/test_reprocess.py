@@ -26,9 +26,11 @@ from hypergrid.core.units import Variable
 from hypergrid.formats import partitioned
 from ingest.job import ingest
 from ingest.reprocess import job as module
-from ingest.reprocess.job import ReprocessRequest, abandon, reprocess
+from ingest.reprocess.job import ReprocessRequest, abandon
 from ingest.reprocess.reflag import parameters_of, run_quality
 from station_data.generate import generate
+from tests.hypergrid.cli.test_archive_commands import run
+from tests.ingest.reprocess.serial import reprocess
 from tests.support.archive_counts import count_content
 
 NOW_NS = 1_200_000_000 * 10**9
@@ -317,8 +319,12 @@ def test_a_run_can_be_abandoned(archive: Archive, parameters: Path) -> None:
     with pytest.raises(Interrupted):
         reprocess(archive.path, ReprocessRequest(quality=parameters), workers=Few(2), now_ns=NOW_NS + 1)
     assert "was begun and not ended" in reprocess(archive.path, ReprocessRequest(), now_ns=NOW_NS + 1).warnings[0]
-    (name,) = abandon(archive.path)
+    (name,) = Branch.names(archive)
     assert name.startswith(module.BRANCHES)
+    with module._exclusive_run(archive, lambda: None):
+        status, _, shown = run("reprocess", archive.path, "--abandon")
+    assert (status, "is at work" in shown) == (1, True)
+    assert run("reprocess", archive.path, "--abandon")[0] == 0
     assert (abandon(archive.path), Branch.names(archive)) == ((), ())
     with module._exclusive_run(archive, lambda: None), pytest.raises(HyperGridError, match="is at work"):
         abandon(archive.path)
@@ -329,9 +335,10 @@ import sys
 from pathlib import Path
 from typing import Any
 from ingest.reprocess import job
+from tests.ingest.reprocess.serial import reprocess
 job.READINGS_OF_A_PART = 6_000
 tell = lambda *told: print(*told, flush=True)
-job.reprocess(sys.argv[1], job.ReprocessRequest(quality=Path(sys.argv[2])), now_ns=int(sys.argv[3]), progress=tell)
+reprocess(sys.argv[1], job.ReprocessRequest(quality=Path(sys.argv[2])), now_ns=int(sys.argv[3]), progress=tell)
 """
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import ingest.job as job
 from hypergrid.archive import Archive
 from hypergrid.core.errors import Rejected
-from ingest.batch.report import IngestReport
+from ingest.batch.report import IngestReport, RunListener
 from ingest.job import ingest
 from tests.ingest.test_dirty_files import DIRTY
 
@@ -41,7 +41,11 @@ def test_both_engines_make_the_same_archive(
     here = ingest([network], tmp_path / "here", now_ns=now_ns, engine="inprocess")
     heard: list[str] = []
     there = ingest(
-        [network], tmp_path / "there", now_ns=now_ns, engine="spark", progress=lambda name, _: heard.append(name)
+        [network],
+        tmp_path / "there",
+        now_ns=now_ns,
+        engine="spark",
+        listener=RunListener(lambda name, _: heard.append(name)),
     )
     assert summarise(tmp_path / "there") == summarise(tmp_path / "here")
     assert (here.engine, there.engine) == ("inprocess", "spark")

@@ -13,6 +13,7 @@ from hypergrid.core.clock_errors import ClockError, ClockErrors
 from ingest.deployment.deployment_file import Column, SliceOrder
 from ingest.streaming.assembler import MOST_STREAMS, STALLED, Assembler, EmittedRows, StateUnusable
 from ingest.streaming.spool_decoder import ClockTicks, Dictionary, RowBatch, concatenate_batches
+from tests.support.no_clock import no_ticks
 
 SLICE_S = 10.0
 NS = 10**9
@@ -142,8 +143,8 @@ def test_every_row_is_let_go_once_with_its_slice_or_late(stations: int, cuts: in
     bounds = np.linspace(0, len(came), cuts + 1).astype(int)
     parts = []
     for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
-        parts.append(assembler.process(came.take(np.arange(start, stop)), ClockTicks.empty()))
-        assembler = Assembler.from_bytes(assembler.to_bytes())
+        parts.append(assembler.process(came.take(np.arange(start, stop)), no_ticks()))
+        assembler = Assembler.from_bytes(b"".join(assembler.to_chunks()))
         assert assembler.counts.readings == assembler.counts.released + assembler.held_readings
     oracle(came, released(parts), assembler.slice_ns)
     assert len(assembler) < len(came)
@@ -186,10 +187,10 @@ def test_in_order_of_time_no_slice_closes_before_an_older_one(seed: int) -> None
     for start, stop in zip([0, *cuts], [*cuts, len(came)], strict=True):
         # A stream may end, and go on later.
         ends = random.random() < 0.1 and stop > start
-        ticks = clock_of([stop], [came.came_ns[stop - 1] / NS], [True]) if ends else ClockTicks.empty()
+        ticks = clock_of([stop], [came.came_ns[stop - 1] / NS], [True]) if ends else no_ticks()
         found.append(assembler.process(came.take(np.arange(start, stop)), ticks))
         if random.random() < 0.2:
-            assembler = Assembler.from_bytes(assembler.to_bytes())
+            assembler = Assembler.from_bytes(b"".join(assembler.to_chunks()))
     found.append(assembler.process(came.take(np.arange(0)), clock_of([len(came) + 1], [1e6], [True])))
     for part in found:
         numbers = part.rows.time_ns // assembler.slice_ns
@@ -214,12 +215,12 @@ def test_any_arrivals(data: st.DataObject) -> None:
     came = rows(np.cumsum(gaps).astype(float).tolist(), [float(one) for one in time_s], stations)
     assembler = Assembler(SLICE_S, 100.0)
     half = data.draw(st.integers(0, size))
-    parts = [assembler.process(came.take(np.arange(half)), ClockTicks.empty())]
-    resumed = Assembler.from_bytes(assembler.to_bytes())
+    parts = [assembler.process(came.take(np.arange(half)), no_ticks())]
+    resumed = Assembler.from_bytes(b"".join(assembler.to_chunks()))
     rest = came.take(np.arange(half, size))
-    other, more = resumed.process(rest, ClockTicks.empty()), assembler.process(rest, ClockTicks.empty())
+    other, more = resumed.process(rest, no_ticks()), assembler.process(rest, no_ticks())
     assert other.rows.seq.tolist() == more.rows.seq.tolist()
-    assert resumed.to_bytes() == assembler.to_bytes()
+    assert b"".join(resumed.to_chunks()) == b"".join(assembler.to_chunks())
     parts += [more, assembler.process(came.take(np.arange(0)), clock_of([size + 1], [1e6], [True]))]
     found = released(parts)
     assert sorted(found) == came.seq.tolist()
@@ -229,7 +230,7 @@ def test_any_arrivals(data: st.DataObject) -> None:
 def test_a_row_of_an_empty_slice_that_was_passed_is_late() -> None:
     came = rows([0.0] * 64 + [1.0, 61.0], [0.0] * 64 + [20.0, 10.0], [0] * 66)
     assembler = Assembler(SLICE_S, 100.0)
-    parts = [assembler.process(came, ClockTicks.empty())]
+    parts = [assembler.process(came, no_ticks())]
     parts.append(assembler.process(came.take(np.arange(0)), clock_of([67], [1e6], [True])))
     found = released(parts)
     assert found[66] == (61 * NS, True)
@@ -239,11 +240,11 @@ def test_a_row_of_an_empty_slice_that_was_passed_is_late() -> None:
 def test_a_message_that_comes_again_is_held_once() -> None:
     came = rows([1, 2, 3, 4], [1, 1, 2, 2], [0, 0, 1, 1], value=np.array([1.0, 2, 1, 2, 3, np.nan, 3, np.nan]))
     assembler = Assembler(SLICE_S)
-    assembler.process(came, ClockTicks.empty())
+    assembler.process(came, no_ticks())
     assert (assembler.counts.duplicates, assembler.held_readings) == (4, 4)
     # Another value is no duplicate: it replaces, in the order of arrival.
     other = rows([5], [1], [0], value=np.array([1.0, 7]))
-    assembler.process(replace(other, seq=np.array([5])), ClockTicks.empty())
+    assembler.process(replace(other, seq=np.array([5])), no_ticks())
     let_go = assembler.process(came.take(np.arange(0)), clock_of([6], [9], [True]))
     assert let_go.rows.seq.tolist() == [1, 3, 5]
     assert assembler.counts.duplicates == 4
@@ -252,9 +253,9 @@ def test_a_message_that_comes_again_is_held_once() -> None:
 def test_a_device_that_sends_again_means_the_first_time() -> None:
     came = rows([1, 4, 9], [1, 3, 8], [0, 0, 0], value=np.array([1.0, 2, 1, 2, 1, 2]), counter=[7, 7, 8])
     assembler = Assembler(SLICE_S)
-    assembler.process(came.take(np.arange(1)), ClockTicks.empty())
-    assembler = Assembler.from_bytes(assembler.to_bytes())
-    assembler.process(came.take(np.arange(1, 3)), ClockTicks.empty())
+    assembler.process(came.take(np.arange(1)), no_ticks())
+    assembler = Assembler.from_bytes(b"".join(assembler.to_chunks()))
+    assembler.process(came.take(np.arange(1, 3)), no_ticks())
     let_go = assembler.process(came.take(np.arange(0)), clock_of([6], [9], [True]))
     assert let_go.rows.time_ns.tolist() == [1 * NS, 8 * NS]
     assert assembler.counts.duplicates == 2
@@ -268,7 +269,7 @@ def test_a_silent_station_and_one_whose_clock_stands_still_stop_nobody() -> None
     came = rows(came_s, time_s, [0] * len(times) + [1] * 50 + [2] * len(times))
     assembler = Assembler(SLICE_S, 100.0)
     for part in np.array_split(np.arange(len(came)), 20):
-        assembler.process(came.take(part), ClockTicks.empty())
+        assembler.process(came.take(part), no_ticks())
     assert STALLED < len(times)
     assert len(assembler) < 60
     assert assembler.counts.last_slice > len(times) - 30
@@ -279,7 +280,7 @@ def test_a_tick_closes_slices_when_nobody_speaks() -> None:
     fewer = times[:-5]
     came = rows([*(times + 1), *(fewer + 2)], [*times, *fewer], [0] * len(times) + [1] * len(fewer))
     assembler = Assembler(SLICE_S, 100.0)
-    assembler.process(came, ClockTicks.empty())
+    assembler.process(came, no_ticks())
     held = len(assembler)
     assert held == 5
     assembler.process(came.take(np.arange(0)), clock_of([9999], [1030], [False]))
@@ -299,7 +300,7 @@ def test_who_sets_the_clock_of_the_machine_does_not_end_idleness(set_s: float, t
     came = rows([float(n) for n in range(len(speaks))], [time for time, _ in speaks], station)
     came_ns = [at + round(set_s * NS) * (500 <= time < 520) for at, (time, _) in zip(came_ns, speaks, strict=True)]
     came = replace(came, came_ns=np.array(came_ns, np.int64))
-    silent = ClockTicks.empty()
+    silent = no_ticks()
     if ticks:
         silent = ClockTicks(came.seq, came.came_ns + NS // 2, np.zeros(len(came), np.bool_))
     outcomes = []
@@ -308,7 +309,7 @@ def test_who_sets_the_clock_of_the_machine_does_not_end_idleness(set_s: float, t
         for part in np.array_split(np.arange(len(came)), cuts):
             clock = ClockTicks(silent.seq[part], silent.clock_ns[part], silent.is_end[part]) if ticks else silent
             parts.append(assembler.process(came.take(part), clock))
-            assembler = Assembler.from_bytes(assembler.to_bytes())
+            assembler = Assembler.from_bytes(b"".join(assembler.to_chunks()))
         assert len(assembler) < 60
         assert assembler.counts.last_slice > len(times) - 30
         outcomes.append(released(parts))
@@ -319,13 +320,13 @@ def test_more_stations_than_streams_share_some() -> None:
     count = MOST_STREAMS + 100
     came = rows([float(one) for one in range(count)], [5.0] * count, list(range(count)))
     assembler = Assembler(SLICE_S, 1e6)
-    assembler.process(came, ClockTicks.empty())
+    assembler.process(came, no_ticks())
     let_go = assembler.process(came.take(np.arange(0)), clock_of([count + 1], [1e6], [True]))
     assert len(let_go.rows) == count
 
 
 def test_state_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Assembler(SLICE_S).to_bytes()
+    kept = b"".join(Assembler(SLICE_S).to_chunks())
     monkeypatch.setattr("ingest.streaming.assembler.VERSION", 99)
     with pytest.raises(StateUnusable, match="of version 99; got version 4"):
         Assembler.from_bytes(kept)
@@ -350,8 +351,8 @@ def test_declared_stations_that_never_send_are_not_waited_for(cuts: int) -> None
     assembler = Assembler(SLICE_S, DAY_S, expected=DECLARED)
     held, parts = [], []
     for part in np.array_split(np.arange(len(came)), cuts):
-        parts.append(assembler.process(came.take(part), ClockTicks.empty()))
-        assembler = Assembler.from_bytes(assembler.to_bytes())
+        parts.append(assembler.process(came.take(part), no_ticks()))
+        assembler = Assembler.from_bytes(b"".join(assembler.to_chunks()))
         held.append(len(assembler))
     # At most the last slices, which nobody knows to be complete.
     assert held[-1] <= 3 * 20
@@ -359,7 +360,7 @@ def test_declared_stations_that_never_send_are_not_waited_for(cuts: int) -> None
     assert assembler.counts.late == 0
     found = released(parts)
     assert set(found) | set(assembler._held.seq.tolist()) == set(came.seq.tolist())  # noqa: SLF001
-    whole = Assembler(SLICE_S, DAY_S, expected=DECLARED).process(came, ClockTicks.empty())
+    whole = Assembler(SLICE_S, DAY_S, expected=DECLARED).process(came, no_ticks())
     assert released([whole]) == found, "however arrivals are cut"
 
 
@@ -369,7 +370,7 @@ def test_the_first_slices_wait_for_declared_stations_that_come_a_little_later() 
     time_s, station = np.tile(times, 20), np.repeat(np.arange(20), len(times))
     came = rows((np.arange(len(time_s)) * 0.005).tolist(), time_s.tolist(), station.tolist())
     assembler = Assembler(SLICE_S, DAY_S, expected=DECLARED)
-    assembler.process(came, ClockTicks.empty())
+    assembler.process(came, no_ticks())
     assert (len(assembler), assembler.counts.late) == (len(came), 0)
     # Nobody speaks: the clock alone gives the three up that never came. Then nothing holds what the others end.
     let_go = assembler.process(came.take(np.arange(0)), clock_of([10_000], [200.0], [False]))
@@ -389,7 +390,7 @@ def test_a_station_that_comes_for_the_first_time_weeks_later_gets_slices_and_ame
     came = came.take(np.argsort(came.came_ns, kind="stable"))
     came = replace(came, seq=np.arange(1, len(came) + 1))
     assembler = Assembler(hour_s, 30 * DAY_S, expected=DECLARED)
-    let_go = assembler.process(came, ClockTicks.empty())
+    let_go = assembler.process(came, no_ticks())
     of_new = let_go.rows.origin == let_go.rows.origins.index(("net", "21"))
     late_s = (let_go.rows.time_ns[let_go.late & of_new] // NS).tolist()
     assert set(late_s) >= {3600, 7200, 10800}, "closed slices are amended"
@@ -415,8 +416,8 @@ def emit_all(came: RowBatch, errors: ClockErrors, *, order: SliceOrder, cuts: in
     assembler, parts = Assembler(SLICE_S, 1e6, order=order), []
     bounds = np.linspace(0, len(came), cuts + 1).astype(int)
     for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
-        parts.append(assembler.process(came.take(np.arange(start, stop)), ClockTicks.empty(), errors))
-        assembler = Assembler.from_bytes(assembler.to_bytes())
+        parts.append(assembler.process(came.take(np.arange(start, stop)), no_ticks(), errors))
+        assembler = Assembler.from_bytes(b"".join(assembler.to_chunks()))
         assert assembler.counts.readings == assembler.counts.released + assembler.held_readings
     parts.append(assembler.process(came.take(np.arange(0)), clock_of([len(came) + 1], [1e5], [True]), errors))
     assert len(assembler) == 0

@@ -2,23 +2,27 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from hypergrid.archive import writer as writer_module
 from hypergrid.core.errors import InvalidDeployment, InvalidQuery
+from hypergrid.core.lru_cache import LruCache
 from hypergrid.wo_join import WoJoin
 from ingest.deployment.deployment_file import load, parse_size
 from ingest.streaming.assembler import JOIN_SHARE, ROWS_SHARE, Assembler, EmittedRows, JoinStatus, StateUnusable
 from ingest.streaming.spilled_rows import KEPT_VERSIONS, SpilledRows
-from ingest.streaming.spool_decoder import ClockTicks, RowBatch
+from ingest.streaming.spool_decoder import RowBatch
 from ingest.streaming.stream_commit import HELD, STREAM
 from tests.ingest.stream_loop import Loop, end, expected, made
 from tests.ingest.streamed import everything, messages, write_deployment, write_spool
 from tests.ingest.streaming.test_assembler import NS, SLICE_S, clock_of, released, rows, workload
+from tests.support.no_clock import no_ticks
 
-NO_CLOCK = ClockTicks.empty()
+NO_CLOCK = no_ticks()
 NOTHING = np.arange(0)
 
 
@@ -42,7 +46,7 @@ def run(
     batches.append((came.take(NOTHING), clock_of([len(came) + 1], [1e6], [True])))
     while batches or len(assembler):
         batch = batches.pop(0) if batches else (came.take(NOTHING), NO_CLOCK)
-        state = assembler.to_bytes()
+        state = b"".join(assembler.to_chunks())
         part = assembler.process(*batch)
         if repeats.random() < 0.5:
             # What a process does that had the batch before, is what another one does from the saved state.
@@ -186,7 +190,7 @@ def waiting(folder: Path) -> Assembler:
 
 def test_rows_that_are_gone_from_the_disk_are_missed_and_not_skipped(tmp_path: Path) -> None:
     assembler = waiting(tmp_path)
-    state = assembler.to_bytes()
+    state = b"".join(assembler.to_chunks())
     first = min(tmp_path.glob("*.rows"))
     content = first.read_bytes()
     first.write_bytes(content[:-9] + b"x" * 9)
@@ -206,7 +210,7 @@ def test_rows_that_wait_are_taken_once(tmp_path: Path) -> None:
     came = rows([float(n) for n in range(9)], [float(n) for n in range(9)], [0] * 9)
     spilled = SpilledRows(tmp_path)
     spilled.write(came.take(np.arange(6)), np.arange(6), version=1)
-    assert spilled.take(np.array([1, 4]), came, version=2).seq.tolist() == [2, 5]
+    assert [part.seq.tolist() for part in spilled.take(np.array([1, 4]), came, version=2)] == [[2, 5]]
     with pytest.raises(StateUnusable, match="lacks rows"):
         spilled.take(np.array([4]), came, version=3)
     with pytest.raises(StateUnusable, match="1 rows that wait are in no file"):
@@ -230,17 +234,26 @@ def test_a_join_closes_its_oldest_slices_within_a_size() -> None:
         WoJoin(2).close_oldest(0)
 
 
-def test_a_limited_stream_gives_the_archive_of_a_batch_ingest(tmp_path: Path) -> None:
+def test_a_limited_stream_gives_the_archive_of_a_batch_ingest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pools: set[int] = set()
+
+    class NotedPool(LruCache[Any, Any]):
+        def __init__(self, allowed_bytes: int) -> None:
+            super().__init__(allowed_bytes)
+            pools.add(allowed_bytes)
+
     archive, deployment = made(tmp_path, more='\n[stream]\nidle_s = 30000\nmemory = "2MiB"\n')
     assert deployment.stream.memory == 2 << 20
     sent = messages(("1", "3", "6", "9"), until_h=8.0)
     write_spool(archive / "spool", sent)
     end(archive)
     loop = Loop(archive, deployment, memory=100_000)
+    monkeypatch.setattr(writer_module, "LruCache", NotedPool)
     # Some batches are lost and come again.
     loop.run(is_lost=lambda attempt: loop.number % 5 == 2 and attempt < 2)
     ledger = loop.drain()
     assert any((archive / STREAM / HELD).rglob("*.rows")), "rows waited on disk"
+    assert pools == {(2 << 20) // 8}, "chunks of cells in memory take a part of the limit"
     assert everything(archive) == expected(tmp_path, sent)
     assert (ledger.came, ledger.stored, ledger.held) == (9 * len(sent), 9 * len(sent), 0)
 

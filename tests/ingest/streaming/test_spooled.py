@@ -4,6 +4,7 @@ import errno
 import gzip
 import json
 import os
+import tracemalloc
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +25,7 @@ from ingest.job import ingest
 from ingest.sources.folder_watcher import TailStates, WatchedFolder
 from ingest.sources.spool import HEADER, Spool, SpoolRecord, durable
 from ingest.streaming import spool_decoder as module
-from ingest.streaming.spool_decoder import DecodedPiece, parse_span
+from ingest.streaming.spool_decoder import DecodedPiece, RowBatch, parse_span
 
 DEPLOYMENT = """[network]
 name = "n"
@@ -297,3 +299,56 @@ def test_a_last_line_without_end_that_comes_again_is_read_for_itself(tmp_path: P
     piece = read(tmp_path, *(one for record in sent for one in (head, record)))
     assert (piece.rows.seq.tolist(), piece.rows.value.tolist()) == ([2, 4, 6], [1.0, 12.0, 12.0])
     assert piece.rejects == []
+
+
+def test_messages_parsed_in_parts_are_those_parsed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Broken ones, arrays of several, unknown columns and new stations lie on both sides of the cuts.
+    records = []
+    for at in range(40):
+        sound = json.dumps([{**SOUND, "station": f"s{at % 7}", "t": at / 3}, {**SOUND, f"c{at % 5}": at}]).encode()
+        records.append(message(b'{"broken"' if at % 6 == 0 else sound, topic=f"net/{at % 3}/up"))
+    whole = read(tmp_path, *records, text=EVERY_COLUMN)
+    monkeypatch.setattr(module, "PARSED_TOGETHER", 3)
+    (parts,) = parse_span(tmp_path / "spool", 0, len(records), declared(tmp_path, EVERY_COLUMN))
+    assert (whole.rows.origins, whole.rows.columns) == (parts.rows.origins, parts.rows.columns)
+    assert whole.rows.to_bytes() == parts.rows.to_bytes()
+    assert len(whole.rejects) == 7
+    assert (whole.rejects, whole.rejected) == (parts.rejects, parts.rejected)
+
+
+def test_memory_of_parsing_grows_by_rows_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PARSED_TOGETHER", 32)
+    deployment, peaks = declared(tmp_path, EVERY_COLUMN), []
+    payload = json.dumps({**SOUND, **{f"c{at}": at / 7 for at in range(20)}}).encode()
+    for count in (64, 1600):
+        with Spool.open(tmp_path / str(count)) as spool:
+            spool.append([message(payload)] * count)
+        tracemalloc.start()
+        try:
+            (piece,) = parse_span(tmp_path / str(count), 0, count, deployment)
+            assert piece.rows.readings == 21 * count
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    # 13 bytes and a part of the row, in three copies, and the messages; parsed at once, a reading takes 300.
+    assert peaks[1] - peaks[0] < 100 * 21 * (1600 - 64)
+
+
+@pytest.mark.parametrize("together", [1, 2, 1000])
+def test_rows_are_taken_in_any_order(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TAKEN_TOGETHER", together)
+    draw = np.random.default_rng(together)
+    sizes = np.array([2, 0, 3, 1, 0, 4])
+    count, total = len(sizes), int(sizes.sum())
+    whole, narrow = np.arange(count), np.arange(count, dtype=np.int32)
+    rows = RowBatch(
+        (), (), whole, whole, whole, whole, narrow, whole, np.cumsum(sizes),
+        np.arange(total, dtype=np.int32), draw.normal(size=total), draw.integers(1, 9, total).astype(np.uint8),
+    )  # fmt: skip
+    for chosen in ([], [5], [1, 4], [0, 1, 2, 3, 4, 5], [5, 0, 2, 2, 1]):
+        taken = rows.take(np.array(chosen, np.intp))
+        values = [rows.value[start:stop].tolist() for start, stop in zip(rows.starts, rows.stops, strict=True)]
+        inner = [taken.value[start:stop].tolist() for start, stop in zip(taken.starts, taken.stops, strict=True)]
+        assert inner == [values[row] for row in chosen]
+        assert taken.seq.tolist() == chosen
+        assert (taken.column.dtype, taken.flag.dtype) == (np.int32, np.uint8)

@@ -10,6 +10,7 @@ from hypergrid.core.settings import Settings
 from queries.standing.service import StandingQueries
 from queries.standing.statistics import StandingUpdate
 from tests.queries.standing.live import STATIONS, VARIABLES, Clock, Live
+from tests.support.standing_runner import settle
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def evaluate(standing: StandingQueries) -> Callable[[], dict[str, StandingUpdate
 
     def run() -> dict[str, StandingUpdate]:
         standing.updates.clear()  # type: ignore[attr-defined]
-        standing.runner.settle()
+        settle(standing.runner)
         return {update.name: update for update in standing.updates}  # type: ignore[attr-defined]
 
     return run

@@ -20,6 +20,7 @@ from queries.standing.service import StandingQueries
 from tests.hypergrid.cli.test_archive_commands import run
 from tests.queries.standing.hook import Hook
 from tests.queries.standing.live import START_NS, STATIONS, Live
+from tests.support.standing_runner import is_fresh, settle
 
 AIR = {"variable": "air_temperature", "steps": []}
 HOT = {"name": "hot", "query": AIR, "condition": {"kind": "threshold", "above": 20, "clear": 18}}
@@ -152,7 +153,7 @@ def test_alerts_are_acknowledged_and_commented_on(live: Live, hot: Path) -> None
     live.everywhere(10, 5.0)
     live.add(10, {"1": 30.0, "2": 30.0})
     with StandingQueries(hg.open(live.folder), clock=time.time_ns) as standing:
-        standing.runner.settle()
+        settle(standing.runner)
     assert run("standing", "acknowledge", hot, "hot", "--comment", "On my way")[::2] == (0, "2 of hot acknowledged")
     assert run("standing", "comment", hot, "hot", "Fan is broken", "--number", "2")[::2] == (0, "1 of hot commented on")
     assert run("standing", "acknowledge", hot, "hot", "--number", "1", "--off")[::2] == (0, "1 of hot open again")
@@ -270,7 +271,7 @@ def test_a_running_server_takes_up_what_is_typed_and_is_alone(
     server = make_standing()
     server.start()
     done("add", live.folder, written(HOT))
-    wait_until(lambda: server.statistics().queries == 1 and server.runner.is_fresh(), seconds=30)
+    wait_until(lambda: server.statistics().queries == 1 and is_fresh(server.runner), seconds=30)
     live.everywhere(10, 30.0)
     wait_until(lambda: len(done("show", live.folder, "hot")["alerts"]) == 4, seconds=30)
     shown = done("show", live.folder, "hot")

@@ -12,6 +12,7 @@ from queries.standing.repository import CatalogueDamaged, EvaluationProgress, St
 from queries.standing.service import StandingQueries
 from queries.web.routes.standing import router
 from tests.queries.standing.live import Clock, Live
+from tests.support.standing_runner import settle
 
 AIR = {"variable": "air_temperature", "steps": []}
 HOT = {"kind": "threshold", "above": 20}
@@ -130,7 +131,7 @@ def test_what_an_earlier_program_took_stands_and_can_be_removed(standing: Standi
     made = definition_from_json(document, settings=None)
     standing.store.add(made, EvaluationProgress("unknown"), now_ns=0)
     standing.add({"name": "calm", "query": AIR})
-    standing.runner.settle()
+    settle(standing.runner)
     assert [one["name"] for one in standing.listing()] == ["alerts", "calm"]
     assert standing.test("alerts").number == 1
     assert standing.notification_workers.deliver_next()
@@ -152,7 +153,7 @@ def test_a_mute_ends_after_now_and_within_the_calendar(standing: StandingQueries
 def test_an_empty_clip_is_none(standing: StandingQueries, live: Live) -> None:
     standing.add({"name": "hot", "query": {**AIR, "clip": None}, "condition": HOT, "window": "1h"})
     live.everywhere(10, 30.0)
-    standing.runner.settle()
+    settle(standing.runner)
     assert len(standing.alerts()) == 4
 
 

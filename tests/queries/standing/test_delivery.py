@@ -27,6 +27,7 @@ from queries.standing.service import StandingQueries
 from tests.queries.standing.hook import Hook
 from tests.queries.standing.live import Live
 from tests.queries.standing.mail_server import MailServer
+from tests.support.standing_runner import is_fresh
 
 AIR = {"variable": "air_temperature", "steps": []}
 HOT = {"kind": "threshold", "above": 20, "clear": 18}
@@ -179,7 +180,7 @@ def test_a_webhook_that_hangs_or_redirects_holds_up_nobody(
     wait_until(lambda: any(path == "/fine" for path, _ in hook.got))
     for slice_ in range(11, 14):
         live.add(slice_, {"2": 30.0})
-    wait_until(standing.runner.is_fresh)
+    wait_until(lambda: is_fresh(standing.runner))
     wait_until(lambda: standing.notification_workers.failures >= 2)
     wait_until(lambda: standing.store.count_messages() == {"sent": 1, "waiting": 2})
     assert not any(path == "/elsewhere" for path, _ in hook.got)

@@ -15,6 +15,7 @@ from queries.standing.service import StandingQueries
 from queries.standing.statistics import StandingUpdate
 from tests.queries.standing.live import START_NS, STATIONS, STEP_NS, Live
 from tests.queries.standing.test_runner import HOT, MEAN, query
+from tests.support.standing_runner import settle
 
 Evaluate = Callable[[], dict[str, StandingUpdate]]
 DAY = DAY_NS // STEP_NS
@@ -191,10 +192,10 @@ def test_what_is_found_bit_by_bit_is_what_one_look_finds(
         if rng.random() < 0.7:
             live.add_all(sorted(lot.items()), variables=("surface_temperature",))
         if rng.random() < 0.6:
-            standing.runner.settle()
+            settle(standing.runner)
     live.everywhere(newest + 1, 5.0)
     live.everywhere(newest + 1, 6.0, variable="surface_temperature")
-    standing.runner.settle()
+    settle(standing.runner)
     found = {entry.name: episodes(entry) for entry in standing.store.entries()}
     assert any(found.values())
     for entry in standing.store.entries():
@@ -203,7 +204,7 @@ def test_what_is_found_bit_by_bit_is_what_one_look_finds(
         standing.store.keep(
             [EvaluationResult(anew.name, EvaluationProgress("not known any more", entry.progress.since_ns))]
         )
-    standing.runner.settle()
+    settle(standing.runner)
     again = {entry.name.removesuffix("-again"): episodes(entry) for entry in standing.store.entries()[len(found) :]}
     assert again == found
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hypergrid.core.times import SECOND_NS
-from queries.standing.alert_evaluation import MOST_EPISODES, _select_remembered
+from queries.standing.alert_evaluation import MOST_EPISODES, select_remembered
 from queries.standing.conditions import Episode, find_episodes, find_standing_places, reconcile
 from queries.standing.service import StandingQueries
 from queries.standing.statistics import StandingUpdate
@@ -24,7 +24,7 @@ def test_however_many_episodes_stand_each_is_raised_once() -> None:
         before = find_standing_places(standing, places, int(starts[0]))
         state = np.full((1, len(places)), slice_ < 3)
         episodes, changes = reconcile(standing, find_episodes(starts, state, before, places), int(starts[0]))
-        standing = _select_remembered(episodes, int(starts[0]))
+        standing = select_remembered(episodes, int(starts[0]))
         told.append([change.happening for change in changes])
     assert told == [["raised"] * len(places), [], [], ["cleared"] * len(places)]
     # What is over is forgotten at last, the oldest first.

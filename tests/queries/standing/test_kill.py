@@ -14,6 +14,7 @@ import pytest
 import hypergrid as hg
 from hypergrid.core.settings import Settings
 from hypergrid.core.times import format_timestamp
+from queries.standing.continuous_alerts import ContinuousAlerts
 from queries.standing.service import StandingQueries
 from tests.queries.standing.hook import Hook
 from tests.queries.standing.live import START_NS, STATIONS, STEP_NS, VARIABLES, Live
@@ -94,6 +95,52 @@ def prove(folder: Path, *, kills: int, queries: int, slices: int) -> tuple[int, 
         seen.add(body["id"])
     assert all(body["readings"] and body["snapshot"] and body["rule"] for body in got)
     return len(kept), repeats
+
+
+def test_kills_of_the_server_lose_and_repeat_nothing_of_a_kept_query(tmp_path: Path) -> None:
+    """Rows are those of one back-test at the end, and each episode has one alert, with one letter or marked repeats."""
+    chosen = random.Random(26)
+    live, hook = Live(tmp_path / "archive"), Hook()
+    text = "Select station, max(value) as top From air_temperature [Range 2 Minutes] Group By station"
+    text += " Having max(value) > 20"
+    live.add_all([(slice_, dict.fromkeys(STATIONS, 5.0)) for slice_ in range(10)], variables=VARIABLES)
+    settings = Settings(webhook_hosts=(hook.host,))
+    with StandingQueries(hg.open(live.folder), settings, clock=time.time_ns) as standing:
+        ContinuousAlerts(standing).add({"name": "hot", "text": text, "alert": {"to": [hook.url("/hot")]}})
+    slice_, hot = 10, 0
+    for _ in range(3):
+        server = Server(live.folder, hook.host)
+        server.wait_until_it_serves()
+        for _ in range(6):
+            live.add(slice_, dict.fromkeys(STATIONS, 99.0 if slice_ % 2 else 5.0))
+            hot += slice_ % 2
+            slice_ += 1
+            time.sleep(chosen.random() * 0.6)
+        time.sleep(chosen.random() * 1.5)
+        server.kill()
+    live.add_all([(slice_ + more, dict.fromkeys(STATIONS, 5.0)) for more in range(2)])
+    total = 2 * hot * len(STATIONS)
+    server = Server(live.folder, hook.host)
+    with StandingQueries(hg.open(live.folder), Settings(), clock=time.time_ns) as standing:
+        ends = time.monotonic() + PATIENCE_S
+        while standing.store.count_messages().get("sent", 0) < total and time.monotonic() < ends:
+            time.sleep(0.2)
+        server.kill()
+        alerts = standing.alerts(limit=10_000)
+        given = Counter[tuple[str, str]]()
+        for element in standing.kept.iterate_elements("hot", 0):
+            given[format_timestamp(element.tau_ns), str(element.row[0])] += element.sign
+        assert standing.store.count_messages() == {"sent": total}
+    expected = Counter[tuple[str, str]]()
+    for tau, sign, station, _ in hg.continuous(live.folder).query(text).run().itertuples(index=False):
+        expected[format_timestamp(tau.value), station] += sign
+    assert +given == +expected
+    assert -given == -expected
+    found = Counter((each["happening"], each["place"], each["since"]) for each in alerts)
+    assert set(found.values()) == {1}
+    assert len(found) == total
+    repeats = Counter(body["id"] for _, body in hook.got if not body["possible_repeat"])
+    assert set(repeats.values()) == {1}
 
 
 def test_three_kills_of_the_server(tmp_path: Path) -> None:

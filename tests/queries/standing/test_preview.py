@@ -17,6 +17,7 @@ from queries.standing.preview import MOST_LINES, MOST_ROWS, MeasureLines, _thin_
 from queries.standing.service import StandingQueries
 from tests.queries.standing.live import START_NS, STATIONS, STEP_NS, Clock, Live
 from tests.queries.standing.test_runner import HOT, MAP, MEAN, query
+from tests.support.standing_runner import settle
 
 HOUR_NS = 3600 * SECOND_NS
 CONDITIONS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
@@ -58,7 +59,7 @@ def test_it_says_what_is_told_as_readings_come(
         standing.add(document)
         for slice_, row in zip(count(FIRST), values):
             live.add(slice_, row)
-            standing.runner.settle()
+            settle(standing.runner)
         window = Window(START_NS + FIRST * STEP_NS, START_NS + (FIRST + len(values)) * STEP_NS)
         previewed = standing.preview(document, window).to_json()
         followed = standing.store.entry("hot").progress.episodes

@@ -21,6 +21,7 @@ from queries.standing.repository import EvaluationResult
 from queries.standing.service import StandingQueries
 from queries.standing.statistics import StandingUpdate
 from tests.queries.standing.live import START_NS, STATIONS, Clock, Live
+from tests.support.standing_runner import is_fresh, settle
 
 Evaluate = Callable[[], dict[str, StandingUpdate]]
 MEAN = {"op": "aggregate", "function": "mean", "time": "4min", "params": {"min_coverage": 0}}
@@ -86,9 +87,9 @@ def test_a_moving_window_ends_with_the_newest_slice(
     for slice_ in range(11, 20):
         live.everywhere(slice_, 1.0)
     evaluate()
-    with xr.open_dataset(standing.results / "all" / "2007-10-01.nc") as kept:
+    with xr.open_dataset(standing.runner.folder / "all" / "2007-10-01.nc") as kept:
         assert kept["air_temperature"].to_numpy()[-1].tolist() == [1.0] * 4
-    with xr.open_dataset(standing.results / "hour" / "2007-10-01.nc") as kept:
+    with xr.open_dataset(standing.runner.folder / "hour" / "2007-10-01.nc") as kept:
         expected = hg.open(live.folder).query({"variable": "air_temperature", "steps": [MEAN]}).compute()
         # Of what a window has left behind the last that it saw stays.
         within = kept["air_temperature"].isel(time=slice(-3, None))
@@ -158,19 +159,19 @@ def test_episodes_are_those_of_the_surface_whatever_the_order(
     for number, slice_ in enumerate(order):
         live.add(slice_, {station: float(rng.normal(14, 8)) for station in "1234" if rng.random() < 0.7} or {"1": 1.0})
         if number % 3 == 2:
-            standing.runner.settle()
+            settle(standing.runner)
         if number % 10 == 9:
             # As after a kill: what was not written down is lost.
             standing.runner._dirty.clear()
             standing.runner._kept.clear()
             standing.runner._states.clear()
             standing.runner._version = standing.runner._seen_snapshot = None
-    standing.runner.settle()
+    settle(standing.runner)
     for entry in standing.store.entries():
         again = {**entry.definition.to_json(), "name": f"{entry.name}-again"}
         anew = standing.add(again)
         standing.store.keep([_from_the_start(anew, entry)])
-        standing.runner.settle()
+        settle(standing.runner)
         found, expected = (
             [(one.place, one.onset_ns, one.cleared_ns) for one in standing.store.entry(name).progress.episodes]
             for name in (entry.name, anew.name)
@@ -324,7 +325,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost_by_it(
     live.everywhere(11, 40.0)
     wait_until(lambda: "disk is full" in standing.statistics().trouble)
     full.clear()
-    wait_until(lambda: not standing.statistics().trouble and standing.runner.is_fresh())
+    wait_until(lambda: not standing.statistics().trouble and is_fresh(standing.runner))
     assert {alert["happening"] for alert in standing.alerts()} == {"raised"}
     standing.runner.stop()
 
@@ -352,7 +353,7 @@ def test_results_in_the_archive_outlive_stations_that_come(
     for slice_ in range(10, 40):
         live.everywhere(slice_, float(slice_))
         evaluate()
-    path = standing.results / "kept" / "2007-10-01.nc"
+    path = standing.runner.folder / "kept" / "2007-10-01.nc"
     with xr.open_dataset(path) as opened:
         before = opened.load()
     # As earlier versions named them.

@@ -26,6 +26,7 @@ from queries.standing.service import StandingQueries
 from queries.standing.statistics import StandingUpdate
 from station_data.generate import generate
 from tests.queries.standing.live import START_NS, STEP_NS, Clock, Live
+from tests.support.standing_runner import settle
 
 AIR = {"variable": "air_temperature", "steps": []}
 TICK_S = 120
@@ -147,7 +148,7 @@ def prove_in_archive(folder: Path, seed: int, *, days: int, hours: int) -> None:
                 value, flags = np.full(len(first), 5.0), np.full(len(first), NOT_EVALUATED, np.uint8)
                 writer.readings(Readings(series, index[first], stamps[first], value, flags, arrivals[first]))
             archive = archive.latest()
-            standing.runner.settle()
+            settle(standing.runner)
         memory = standing.store.entry("dead").progress.memory
         bounds = {
             name: DEAD_FACTOR * interval / 1e9 for name, (_, _, interval, _) in memory["stations"].items() if interval
@@ -368,17 +369,17 @@ def test_silence_outlives_the_process_and_a_clock_that_steps_back(
 ) -> None:
     first = make_standing()
     first.add(SILENT)
-    first.runner.settle()
+    settle(first.runner)
     clock.ns -= 60 * MINUTE_NS
-    first.runner.settle()
+    settle(first.runner)
     assert told(first) == []
     first.stop()
     clock.ns += 31 * MINUTE_NS
     second = make_standing()
     second.mute("silent", clock.ns + MINUTE_NS)
-    second.runner.settle()
+    settle(second.runner)
     assert [one["muted"] for one in second.alerts()] == [True]
     clock.ns += 2 * MINUTE_NS
-    second.runner.settle()
-    second.runner.settle()
+    settle(second.runner)
+    settle(second.runner)
     assert [one["muted"] for one in second.alerts()] == [True, False]

@@ -16,6 +16,7 @@ from hypergrid.core.errors import ArchiveConflict, InvalidQuery, NotFound
 from queries.standing.repository import CatalogueUnavailable, StandingStore
 from queries.standing.service import StandingQueries
 from tests.queries.standing.live import STATIONS, VARIABLES, Live
+from tests.support.standing_runner import is_fresh, settle
 
 AIR = {"variable": "air_temperature", "steps": []}
 HOT = {"kind": "threshold", "above": 20, "clear": 18}
@@ -32,7 +33,7 @@ def test_what_was_found_for_a_query_is_not_told_for_another_of_its_name(
         return {"name": "frost", "query": AIR, "condition": condition, "to": [f"email:{to}@x.org"]}
 
     standing.add(frost(10, "old"))
-    standing.runner.settle()
+    settle(standing.runner)
     live.everywhere(10, 3.0)
     # The runner has begun with the old one, when another takes its name: no poll lies between.
     runner = standing.runner
@@ -45,12 +46,12 @@ def test_what_was_found_for_a_query_is_not_told_for_another_of_its_name(
     for _ in range(6):
         runner._polled_at_s = runner._monotonic()
         runner.work()
-    runner.settle()
+    settle(runner)
     assert standing.alerts() == []
     assert standing.store.list_waiting() == []
     assert standing.show("frost")["standing"] == []
     live.everywhere(11, -60.0)
-    runner.settle()
+    settle(runner)
     assert [(one["rule"], one["place"]) for one in standing.alerts()] == [
         ("value below -50 °C", place) for place in STATIONS
     ]
@@ -126,7 +127,7 @@ def test_an_archive_that_was_made_anew_is_noticed(
     running = make_standing()
     running.add({"name": "hot", "query": AIR, "condition": HOT})
     running.start()
-    wait_until(running.runner.is_fresh, seconds=30)
+    wait_until(lambda: is_fresh(running.runner), seconds=30)
     shutil.rmtree(live.folder)
     anew = Live(live.folder, anew=True)
     anew.add_all([(slice_, dict.fromkeys(STATIONS, 5.0)) for slice_ in range(10)], variables=VARIABLES)
@@ -144,7 +145,7 @@ def test_an_archive_that_was_made_anew_is_noticed(
         assert fresh.listing() == []
         fresh.add({"name": "hot", "query": AIR, "condition": HOT})
         anew.everywhere(11, 30.0)
-        fresh.runner.settle()
+        settle(fresh.runner)
         assert len(fresh.alerts()) == 4
     # It has written nothing into the new archive, and ends in peace.
     assert words in running.statistics().trouble
@@ -171,7 +172,7 @@ def test_one_process_at_a_time_keeps_an_archives_standing_queries(
     # The letter that the first has on its way is not taken from it.
     assert second.store.count_messages() == {"sending": 1}
     live.everywhere(10, 30.0)
-    wait_until(lambda: first.runner.is_fresh() and len(first.alerts()) >= 5, seconds=30)
+    wait_until(lambda: is_fresh(first.runner) and len(first.alerts()) >= 5, seconds=30)
     assert len(second.alerts()) == 5
     # Meanwhile others may change what stands.
     second.pause("hot")

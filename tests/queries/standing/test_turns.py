@@ -14,6 +14,7 @@ from queries.standing.service import StandingQueries
 from queries.standing.statistics import FAIRNESS_SHARE
 from tests.queries.standing.live import STATIONS, Live
 from tests.queries.standing.test_runner import HOT, MAP, MEAN, query
+from tests.support.standing_runner import is_fresh, settle
 
 Slowly = Callable[[float], list[float]]
 
@@ -49,7 +50,7 @@ def crowd(standing: StandingQueries, *, archives: int = 1) -> None:
         grid = {**MAP["grid"], "shape": [3, 3 + number]}
         kept = query(f"kept{number}", MEAN, {**MAP, "grid": grid}, weight=0.001, **{"class": "archive"})
         standing.add(kept)
-    standing.runner.settle()
+    settle(standing.runner)
     standing.runner._polled_at_s = -1.0
 
 
@@ -108,10 +109,10 @@ def test_what_takes_longer_than_a_slice_ends_all_the_same(
     for number in range(4):
         grid = {**MAP["grid"], "shape": [5, 6 + number]}
         standing.add(query(f"hot{number}", MEAN, {**MAP, "grid": grid}, condition=HOT))
-    standing.runner.settle()
+    settle(standing.runner)
     begun_s = clock[0]
     live.everywhere(10, 5.0)
-    standing.runner.settle()
+    settle(standing.runner)
     period_s = (clock[0] - begun_s) / overload
     before, begun_s, due_s, slice_ = standing.statistics().evaluations, clock[0], clock[0], 10
     while clock[0] - begun_s < 60 * period_s:
@@ -126,8 +127,8 @@ def test_what_takes_longer_than_a_slice_ends_all_the_same(
     # Of all blocks most were for something: a step of stations takes one, a map one for so many cells.
     assert sum(one.cells for one in answered) >= 0.4 * blocks * shared_steps.BLOCK_CELLS
     assert {one.name for one in answered} == {f"hot{number}" for number in range(4)}
-    standing.runner.settle()
-    assert standing.runner.is_fresh()
+    settle(standing.runner)
+    assert is_fresh(standing.runner)
 
 
 def test_what_was_begun_before_a_slice_sees_that_slice_in_the_end(
@@ -136,7 +137,7 @@ def test_what_was_begun_before_a_slice_sees_that_slice_in_the_end(
     clock = slowly(0.25)
     monkeypatch.setattr(shared_steps, "BLOCK_CELLS", 16)
     standing.add(query("hot", MEAN, MAP, condition=HOT))
-    standing.runner.settle()
+    settle(standing.runner)
     live.everywhere(10, 5.0)
     clock[0] += 1.0
     for _ in range(3):
@@ -147,8 +148,8 @@ def test_what_was_begun_before_a_slice_sees_that_slice_in_the_end(
     while standing.runner.state("hot").evaluations == before:
         assert standing.runner.work()
     assert standing.alerts() == []
-    standing.runner.settle()
-    assert standing.runner.is_fresh()
+    settle(standing.runner)
+    assert is_fresh(standing.runner)
     (alert,) = standing.alerts()
     assert (alert["happening"], alert["since"]) == ("raised", "2007-10-01T00:20:00Z")
 
@@ -161,7 +162,7 @@ def test_a_query_that_needs_too_much_memory_fails_alone(
     monkeypatch.setattr(planning, "SMALL_BYTES", 0)
     monkeypatch.setattr(planning, "free_bytes", lambda: 2 * 16 * 4 * 6)
     live.everywhere(10, 5.0)
-    standing.runner.settle()
+    settle(standing.runner)
     assert standing.runner.state("small").evaluations == 1
     assert standing.statistics().failing == ("large",)
     assert "bytes of memory" in standing.runner.state("large").error
@@ -172,8 +173,8 @@ def test_where_all_is_fresh_all_tokens_were_earned(standing: StandingQueries, li
     standing.add(query("all", MEAN))
     for slice_ in range(10, 20):
         live.add(slice_, {station: 5.0 for station in STATIONS if station != "1"})
-        standing.runner.settle()
-    assert standing.runner.is_fresh()
+        settle(standing.runner)
+    assert is_fresh(standing.runner)
     assert standing.statistics().token_score == pytest.approx(1.0)
 
 
@@ -205,13 +206,13 @@ def test_what_waits_is_offered_to_the_strategy_for_all_the_tokens_that_it_saved(
 def test_a_retry_is_offered_no_token(standing: StandingQueries, live: Live) -> None:
     standing.add(query("all", MEAN))
     live.everywhere(10, 5.0)
-    standing.runner.settle()
+    settle(standing.runner)
     live.everywhere(11, 5.0)
     standing.runner._poll(standing.runner._monotonic())
-    once = standing.runner._tokens.saved_tokens("all")
+    once = standing.runner._tokens._saved["all"]
     assert once > 0
     standing.runner._begin_round(standing.runner._monotonic())
-    assert standing.runner._tokens.saved_tokens("all") == once
+    assert standing.runner._tokens._saved["all"] == once
 
 
 def test_who_asks_for_figures_disturbs_no_strategy(
@@ -237,7 +238,7 @@ def test_who_asks_for_figures_disturbs_no_strategy(
         for slice_ in range(10, 25):
             live.everywhere(slice_, 5.0)
             time.sleep(0.02)
-        wait_until(standing.runner.is_fresh)
+        wait_until(lambda: is_fresh(standing.runner))
     finally:
         done.set()
         for one in asking:

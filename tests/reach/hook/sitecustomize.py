@@ -1,8 +1,9 @@
 """Mark which functions of the product users reach, in each Python process that `python -m tests.reach` starts.
 
 A call counts if a user could have caused it: no file of the tests is on its stack, as in a server, a worker of Spark or
-a command of its own; or what the innermost of them called is public (`tests/reach/doors.py`). Marks are bytes of a
-file that all processes map, so that none is lost with a process that is killed.
+a command of its own; a test runs a command in its own process (`CliRunner`); or what the innermost of them called is
+public (`tests/reach/doors.py`). Marks are bytes of a file that all processes map, so that none is lost with a process
+that is killed.
 """
 
 import builtins
@@ -38,6 +39,8 @@ def _install() -> None:
             return "script"
         if file.endswith(".md") or file.startswith("block at line"):
             return "document"
+        if file.endswith((os.path.join("typer", "testing.py"), os.path.join("click", "testing.py"))):
+            return "command"
         # A script that is started by a relative path.
         path = os.path.abspath(file)
         return "test" if path.startswith(tests) and path not in served else ""
@@ -51,7 +54,7 @@ def _install() -> None:
             kind = kinds.get(code.co_filename)
             if kind is None:
                 kind = kinds[code.co_filename] = kind_of(code.co_filename)
-            if kind == "document":
+            if kind in ("document", "command"):
                 return True
             # Methods that dataclasses make lie in "<string>" too; what starts workers calls no product itself.
             if kind == "test" or (kind == "script" and was_product and not code.co_name.startswith("__")):

@@ -25,9 +25,9 @@ def cut_into_jobs(shape: Shape) -> Cut:
             slacks_s[number],
             below_s[number],
         )
-        for number in range(len(shape))
+        for number in range(len(shape.names))
     ]
-    return build_cut(pieces, len(shape))
+    return build_cut(pieces, len(shape.names))
 
 
 def cut_as_printed(shape: Shape) -> Cut:
@@ -104,7 +104,7 @@ def _join_descendants(shape: Shape, own: Sequence[float], join: Callable[[float,
     """Combine the value of each job with those of its descendants."""
     values = list(own)
     # Children come after their parents, so one backward pass is enough.
-    for number in range(len(shape) - 1, 0, -1):
+    for number in range(len(shape.names) - 1, 0, -1):
         parent = shape.parents[number]
         if parent >= 0:
             values[parent] = join(values[parent], values[number])

@@ -329,7 +329,7 @@ class RoundRobin:
         """Queue the jobs of a tree."""
         self._pushed += 1
         self.interrupts += 1
-        self._states[tree] = bytearray(len(tree.shape))
+        self._states[tree] = bytearray(len(tree.shape.names))
         earning = [job for job, profit in enumerate(tree.shape.profits) if profit > 0]
         self._earning[tree] = len(earning)
         for job in earning:

@@ -121,7 +121,7 @@ def simulate_updates(
         waits = {name: missed + 1 for name, missed in waits.items()}
         longest = max(longest, *waits.values())
         # Every query is stale.
-        tree = graph.tree(tokens.stale_queries() if profits == "tokens" else standing.weights, now_s=now_s)
+        tree = graph.tree(dict(tokens._saved) if profits == "tokens" else standing.weights, now_s=now_s)
         strategy.push(tree, now_s)
         while now_s < (number + 1) * period_s and (work := strategy.next(now_s)) is not None:
             now_s += work.cost_s

@@ -178,6 +178,20 @@ def test_the_picture_of_a_board_follows_its_panels(client: httpx.Client, runner_
     assert len(runner_calls) == 2
 
 
+def test_a_link_to_a_panel_shows_that_one(client: httpx.Client, runner_calls: list[str]) -> None:
+    board = client.post(f"{API}/boards", json={"title": "Wall & hall", "panels": PANELS}).json()
+    names = [
+        client.post(f"{API}/links", json={"address": f"boards?board=wall-hall&panel={panel}"}).json()["name"]
+        for panel in (*(panel["id"] for panel in board["panels"]), "none")
+    ]
+    # A panel without a title has that of its board; so has one that is gone, whose page says so.
+    titles = [card_of(client.get(f"/l/{name}"))["og:title"] for name in names]
+    assert (titles[0], titles[1]) == ("Wall & hall", "Map")
+    number, picture, _ = (client.get(f"/l/{name}.png").content for name in names)
+    assert number != picture
+    assert len(runner_calls) == 2
+
+
 def test_a_picture_that_takes_long_is_that_of_the_stations(
     gate: Any,  # noqa: ANN401 - of the folder above
     archive: hg.OpenArchive,

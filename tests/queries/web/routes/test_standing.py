@@ -18,6 +18,7 @@ from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
 from queries.web.app import Services, create_app
 from tests.serving import SharedServer
+from tests.support.standing_runner import settle
 
 Document = dict[str, Any]
 FROST: Document = {
@@ -191,7 +192,7 @@ def test_the_newest_result_is_downloaded(client: httpx.Client, standing: Standin
     assert (early.status_code, early.headers["content-type"]) == (409, "application/problem+json")
     assert "not been evaluated yet" in early.json()["detail"]
     assert client.get(f"{HERE}/hours/result?f=xls").status_code == 404
-    standing.runner.settle()
+    settle(standing.runner)
     made = client.get(f"{HERE}/hours/result")
     (tmp_path / "newest.nc").write_bytes(made.content)
     with xr.open_dataset(tmp_path / "newest.nc") as found:
@@ -233,6 +234,23 @@ def test_a_preview_stores_nothing_and_says_what_would_have_been_told(client: htt
     span = {"start": body["start"], "stop": body["stop"]}
     assert client.post(f"{HERE}/preview", params=span, json=document).json() == body
     assert client.get(HERE).json() == client.get(f"{HERE}/alerts").json() == []
+
+
+def test_a_preview_of_a_rate_and_one_of_a_silent_network(client: httpx.Client) -> None:
+    rate = {"title": "Fall", "query": FROST["query"], "condition": {"kind": "rate", "below": "-1000 K"}}
+    body = client.post(f"{HERE}/preview", json=rate).json()
+    assert (body["rule"], body["raised"]) == ("rate of change below -1000 °C per 1h", 0)
+    silent = {"title": "Quiet", "query": {"variable": "air_temperature"}}
+    span = {"start": body["start"], "stop": np.datetime_as_string(np.datetime64(body["stop"][:19]) + 7200) + "Z"}
+    counts = {}
+    for after in ("1h", "3day"):
+        condition = {"kind": "silent", "after": after}
+        told = client.post(f"{HERE}/preview", params=span, json={**silent, "condition": condition})
+        assert told.status_code == 200, told.text
+        counts[after] = told.json()["raised"]
+        assert told.json()["rule"] == f"nothing came from any station for more than {after}"
+    # Two hours follow the last readings.
+    assert counts == {"1h": 1, "3day": 0}
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,10 @@ from hypergrid.core.errors import NotFound
 from hypergrid.core.flags import NOT_EVALUATED
 from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.core.times import DAY_NS, SECOND_NS
-from hypergrid.core.units import KNOWN_VARIABLES
+from hypergrid.core.units import KNOWN_VARIABLES, Variable
+from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
+from queries.web.app import create_app
 from tests.queries.conftest import MAP, START_NS
 from viz.client import Client
 
@@ -46,6 +48,66 @@ def test_what_cannot_be_suggested_is_told(client: httpx.Client) -> None:
 def test_a_query_of_the_same_variable_stays(client: httpx.Client) -> None:
     body = client.post("/api/v1/suggestion?variable=air_temperature", json=MAP).raise_for_status().json()
     assert body == {"query": MAP, "notes": []}
+
+
+def write_windy(folder: Path) -> hg.OpenArchive:
+    """Write an archive of four days of hourly air temperature and wind, at nine stations."""
+    variables = {
+        "air_temperature": KNOWN_VARIABLES["air_temperature"],
+        "wind": Variable("wind", "m s-1", "wind_speed"),
+        "from_where": Variable("from_where", "degree", "wind_from_direction"),
+    }
+    store = Archive.create(folder, name="windy", slice_s=3600, variables=list(variables.values()), now_ns=START_NS)
+    spots = [(7.0 + 0.1 * (number % 3), 46.0 + 0.1 * (number // 3)) for number in range(9)]
+    hours, numbers = np.tile(np.arange(96), 9), np.repeat(np.arange(9, dtype=np.int32), 96)
+    time_ns = START_NS + hours * 3600 * SECOND_NS
+    values = {
+        "air_temperature": 10 + 0.5 * numbers + 5 * np.sin(2 * np.pi * hours / 24),
+        "wind": 3 + 0.1 * numbers + np.cos(hours),
+        "from_where": (350.0 + 5 * numbers + hours) % 360,
+    }
+    with store.commit(batch="1", message="wind", now_ns=START_NS) as writer:
+        writer.stations([
+            Station(f"s{number}", f"Station {number}", (Position(None, lon, lat, float("nan")),))
+            for number, (lon, lat) in enumerate(spots)
+        ])  # fmt: skip
+        for name, value in values.items():
+            series = tuple(Series(name, f"s{number}", 2.0, 1, "sample", 3600.0) for number in range(9))
+            flags = np.full(len(value), NOT_EVALUATED, np.uint8)
+            writer.readings(Readings(series, numbers, time_ns, value, flags, time_ns))
+    return hg.open(folder)
+
+
+def test_a_query_is_carried_over_to_another_variable(tmp_path: Path) -> None:
+    archive = write_windy(tmp_path / "archive")
+    normal = {"variable": "air_temperature", "steps": [{"op": "aggregate", "function": "mean", "time": "hour_of_day"}]}
+    # Half a degree around the stations, and a time after the last reading.
+    grid = {"lon": 6.9, "lat": 45.9, "step": "180arcsec", "shape": [10, 10]}
+    whole = {**MAP, "steps": [*MAP["steps"][:2], {**MAP["steps"][2], "grid": grid}]}  # type: ignore[index]
+    later = {**whole, "clip": {"time": ["2008-10-01T00:00Z", "2008-10-01T04:00Z"]}}
+    anomaly = {
+        "variable": "air_temperature",
+        "steps": [MAP["steps"][1], {"op": "merge", "function": "difference", "with": [normal]}],  # type: ignore[index]
+    }
+    with TestClient(create_app(Runner(archive), Catalogue(archive)), base_url="http://127.0.0.1") as client:
+
+        def carry(document: dict[str, Any], variable: str) -> dict[str, Any]:
+            answer = client.post(f"/api/v1/suggestion?variable={variable}", json=document).raise_for_status()
+            assert client.post("/api/v1/queries/explain", json=answer.json()["query"]).status_code == 200
+            return dict(answer.json())
+
+        speed = carry(whole, "wind")
+        assert speed["query"]["clip"] == whole["clip"]
+        assert [step.get("function") or step["method"] for step in speed["query"]["steps"]] == ["mean", "auto"]
+        assert speed["query"]["steps"][1]["grid"] == grid
+        assert any("valid_range is left out" in note for note in speed["notes"])
+        direction = carry(whole, "from_where")["query"]
+        assert [step.get("function") or step["method"] for step in direction["steps"]] == ["circular_mean", "recipe"]
+        moved = carry(later, "wind")
+        assert moved["query"]["clip"]["time"] != later["clip"]["time"]
+        assert any("has no readings in the one before" in note for note in moved["notes"])
+        merged = carry(anomaly, "wind")["query"]
+        assert [other["variable"] for other in merged["steps"][1]["with"]] == ["wind"]
 
 
 def test_the_client_gets_it_as_a_query(app: FastAPI, gate: Any, archive: hg.OpenArchive) -> None:  # noqa: ANN401

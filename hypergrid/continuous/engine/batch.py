@@ -1,0 +1,180 @@
+"""Batches of elements: at the door of the engine, and between its operators."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.continuous.expressions import NULL_CODE, NULL_INTEGER, Kind
+from hypergrid.core.errors import InvalidQuery
+
+Column: TypeAlias = NDArray[Any]
+Integers: TypeAlias = NDArray[np.int64]
+Signs: TypeAlias = NDArray[np.int8]
+
+PHYSICAL: Final[dict[Kind, type]] = {
+    "number": np.float64,
+    "integer": np.int64,
+    "time": np.int64,
+    "text": np.int64,
+    "boolean": np.int64,
+}
+"""Type of numpy in which a kind is held."""
+
+
+@dataclass(frozen=True)
+class ElementBatch:
+    """Elements of a stream, or insertions and deletions of a relation.
+
+    Elements of one instant are ordered by (arrival, series, number), by their position where these are absent.
+    """
+
+    tau: Integers
+    """Instants [ns since 1970-01-01 UTC], shape (n,)."""
+    columns: tuple[Column, ...]
+    """One array of shape (n,) for each attribute, of the numpy type of its kind; texts as codes of the engine."""
+    sign: Signs | None = None
+    """+1 for rows that are added, -1 for rows that are removed; None if all are added."""
+    arrival: Integers | None = None
+    series: Integers | None = None
+    number: Integers | None = None
+    """Distinguishes the elements of one instant, arrival and series; positions in the stream if None."""
+
+    def check(self, name: str, kinds: Sequence[Kind], *, is_stream: bool) -> None:
+        """Raise `InvalidQuery` if shapes or types do not fit the attributes of an input."""
+        if len(self.columns) != len(kinds):
+            raise InvalidQuery(f"input {name!r} needs {len(kinds)} columns, in order; got {len(self.columns)}")
+        if self.tau.dtype != np.int64 or self.tau.ndim != 1:
+            raise InvalidQuery(f"input {name!r} needs instants as int64 nanoseconds; got {self.tau.dtype}")
+        for position, (column, kind) in enumerate(zip(self.columns, kinds, strict=True)):
+            if column.shape != self.tau.shape or column.dtype != PHYSICAL[kind]:
+                raise InvalidQuery(
+                    f"column {position} of input {name!r} needs {len(self.tau)} values of {PHYSICAL[kind].__name__}; "
+                    f"got {column.shape} of {column.dtype}"
+                )
+        for part in (self.arrival, self.series, self.number):
+            if part is not None and part.shape != self.tau.shape:
+                raise InvalidQuery(f"order of input {name!r} needs {len(self.tau)} values; got {part.shape}")
+        if self.sign is not None:
+            if self.sign.shape != self.tau.shape:
+                raise InvalidQuery(f"input {name!r} needs {len(self.tau)} signs; got {self.sign.shape}")
+            if is_stream and (self.sign != 1).any():
+                raise InvalidQuery(f"stream {name!r} cannot remove elements; give a relation, or signs of +1")
+
+
+Gather: TypeAlias = Callable[[int], Column]
+
+
+@dataclass
+class Elements:
+    """Elements of complete instants, in order of time; columns are gathered when they are first read."""
+
+    tau: Integers
+    sign: Signs | None
+    """None if all are +1."""
+    width: int
+    """Number of columns."""
+    gather: Gather
+    """Return the column at a position."""
+    order: Integers | None = None
+    """Canonical positions of the elements that the rows come from; only where an operator above needs them."""
+    slots: Integers | None = None
+    """Positions of the rows in the store of the operator, if it has one."""
+    _columns: dict[int, Column] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.tau)
+
+    def column(self, position: int) -> Column:
+        """Return a column, shape (n,)."""
+        column = self._columns.get(position)
+        if column is None:
+            column = self._columns[position] = self.gather(position)
+        return column
+
+    def signs(self) -> Signs:
+        """Return the signs, also if all are +1."""
+        return np.ones(len(self.tau), np.int8) if self.sign is None else self.sign
+
+    def take(self, kept: NDArray[Any]) -> "Elements":
+        """Return the elements at positions, or those of a mask, in order; columns are still gathered late."""
+        return Elements(
+            self.tau[kept],
+            None if self.sign is None else self.sign[kept],
+            self.width,
+            lambda position: self.column(position)[kept],
+            None if self.order is None else self.order[kept],
+            None if self.slots is None else self.slots[kept],
+        )
+
+
+def elements_of(
+    tau: Integers, sign: Signs | None, columns: Sequence[Column | None], order: Integers | None = None
+) -> Elements:
+    """Return elements with columns at hand; None stands for a column that nothing reads."""
+
+    def gather(position: int) -> Column:
+        column = columns[position]
+        if column is None:
+            raise AssertionError(f"column {position} was not kept")
+        return column
+
+    return Elements(tau, sign, len(columns), gather, order)
+
+
+EMPTY: Final[Integers] = np.empty(0, np.int64)
+
+
+def no_elements(kinds: Sequence[Kind], *, ordered: bool) -> Elements:
+    """Return no elements, of these kinds."""
+    return elements_of(EMPTY, None, [np.empty(0, PHYSICAL[kind]) for kind in kinds], EMPTY if ordered else None)
+
+
+def concatenate(parts: Sequence[Elements], positions: Sequence[int]) -> Elements:
+    """Return elements of several inputs in order of time, those of earlier inputs first within an instant.
+
+    Parameters
+    ----------
+    parts
+        At least one, of equal width.
+    positions
+        Columns that are kept.
+    """
+    present = [part for part in parts if len(part)] or [parts[0]]
+    if len(present) == 1:
+        return present[0]
+    tau = np.concatenate([part.tau for part in present])
+    # Timsort merges runs that are in order already.
+    by_time = np.argsort(tau, kind="stable")
+    is_positive = all(part.sign is None for part in present)
+    columns: list[Column | None] = [None] * present[0].width
+    for position in positions:
+        columns[position] = np.concatenate([part.column(position) for part in present])[by_time]
+    orders = [part.order for part in present]
+    return elements_of(
+        tau[by_time],
+        None if is_positive else np.concatenate([part.signs() for part in present])[by_time],
+        columns,
+        None if any(order is None for order in orders) else np.concatenate(orders)[by_time],  # type: ignore[arg-type]
+    )
+
+
+def bits_of(column: Column) -> Integers:
+    """Return a column as 64 bits a value in which equal values have equal bits, NULL included."""
+    if column.dtype != np.float64:
+        return column
+    # -0.0 + 0.0 is 0.0, and all kinds of NaN become one.
+    clean = column + 0.0
+    # The greatest of values is NaN if one of them is: faster than a mask.
+    if len(clean) and np.isnan(np.maximum.reduce(clean)):
+        clean[np.isnan(clean)] = np.nan
+    return clean.view(np.int64)
+
+
+def null_mask(column: Column, kind: Kind) -> NDArray[np.bool_]:
+    """Return where a column is NULL."""
+    if kind == "number":
+        return np.isnan(column)
+    return np.asarray(column == (NULL_INTEGER if kind in ("integer", "time") else NULL_CODE))

@@ -1,0 +1,242 @@
+"""Engine of one query: batches of elements in, netted changes out, the same however the input is cut."""
+
+import hashlib
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from hypergrid.continuous.algebra import Operator
+from hypergrid.continuous.engine.batch import Column, ElementBatch, Elements, Integers, Signs
+from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
+from hypergrid.continuous.engine.operators.bags import Netting
+from hypergrid.continuous.engine.plan import EnginePlanner
+from hypergrid.continuous.engine.state import State, pack_state, unpack_state
+from hypergrid.continuous.engine.texts import Texts
+from hypergrid.continuous.expressions import NULL_INTEGER
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.pacing import give_way
+
+ROUND: Final = 16384
+"""Elements of a round, at least; a round ends with an instant."""
+
+
+class ChangeBatch(NamedTuple):
+    """Changes of a relation, rows that leave first at each instant, or elements of a stream."""
+
+    tau: Integers
+    sign: Signs
+    columns: tuple[Column, ...]
+
+
+class ContinuousEngine:
+    """Evaluation of a tree over batches of elements.
+
+    Elements are processed once a heartbeat is past their instant, so results are final. Inputs that come in order give
+    heartbeats themselves: a stream by its last instant. `advance` gives those of the others.
+
+    Parameters
+    ----------
+    tree
+        Tree of the query.
+    texts
+        Texts to share with other engines.
+    is_closed
+        Whether windows of time hold their older edge, too: (t - range, t] is the definition.
+    is_ordered
+        Whether pushed batches of each input follow each other in time.
+    """
+
+    def __init__(
+        self, tree: Operator, texts: Texts | None = None, *, is_closed: bool = False, is_ordered: bool = True
+    ) -> None:
+        self.tree = tree
+        self.texts = Texts() if texts is None else texts
+        self._evaluator = ExpressionEvaluator(self.texts)
+        self._plan = EnginePlanner(self._evaluator, is_closed=is_closed).plan(tree)
+        self._is_ordered = is_ordered
+        self._heartbeat = NULL_INTEGER
+        self._processed = NULL_INTEGER
+        self._is_started = False
+        self._first_tau: int | None = None
+        self._held: list[Elements] = []
+        self._results: list[ChangeBatch] = []
+        self._netting = Netting(len(tree.attributes))
+        self._token = hashlib.blake2b(f"{tree!r} {is_closed}".encode(), digest_size=16).hexdigest()
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the streams and relations that the tree reads."""
+        return tuple(self._plan.sources)
+
+    @property
+    def heartbeat(self) -> int:
+        """Instant before which all elements were given [ns]."""
+        return self._heartbeat
+
+    def push(self, name: str, batch: ElementBatch) -> None:
+        """Take elements of an input; those of relations that are there from the start have the instant NULL.
+
+        Raises
+        ------
+        NotFound
+            The tree has no such input.
+        InvalidQuery
+            Columns do not fit, or an instant is before the heartbeat.
+        """
+        sources = self._plan.sources
+        NotFound.refuse_unknown("input", [name], sources)
+        sources[name].push(batch, self._processed)
+        if self._is_ordered:
+            lasts = [part.last_tau for part in sources.values() if part.is_stream or part.last_tau is not None]
+            if lasts and all(last is not None for last in lasts):
+                self._run(max(self._heartbeat, min(last for last in lasts if last is not None)))
+
+    def advance(self, heartbeat_ns: int) -> None:
+        """Process all elements before an instant; there are none before it to come [ns]."""
+        if heartbeat_ns < self._heartbeat:
+            raise InvalidQuery(f"heartbeats do not go back: got {heartbeat_ns} ns after {self._heartbeat}")
+        self._run(heartbeat_ns)
+
+    def _run(self, heartbeat: int) -> None:
+        self._heartbeat = heartbeat
+        sources = list(self._plan.sources.values())
+        if sum(source.count_before(heartbeat) for source in sources) <= ROUND:
+            if heartbeat > self._processed:
+                self._run_round(heartbeat)
+            return
+        taus = [source.waiting_taus(heartbeat) for source in sources]
+        waiting = taus[0] if len(taus) == 1 else np.sort(np.concatenate(taus))
+        done = 0
+        while len(waiting) - done > ROUND:
+            # Up to an instant, so that each is complete.
+            limit = int(waiting[done + ROUND])
+            if limit == waiting[done]:
+                later = int(np.searchsorted(waiting, limit, side="right"))
+                limit = int(waiting[later]) if later < len(waiting) else heartbeat
+            self._run_round(limit)
+            done = int(np.searchsorted(waiting, limit))
+        if heartbeat > self._processed:
+            self._run_round(heartbeat)
+
+    def _run_round(self, heartbeat: int) -> None:
+        # Among other work, such as the queries of a server.
+        give_way()
+        for source in self._plan.sources.values():
+            source.begin_round(heartbeat)
+        elements: list[Elements] = []
+        for step in self._plan.steps:
+            if step.inputs and step.operator.first_tau is None:
+                below = (self._plan.steps[number].operator.first_tau for number in step.inputs)
+                step.operator.first_tau = min((first for first in below if first is not None), default=None)
+            inputs = [elements[number] for number in step.inputs]
+            elements.append(step.operator.process(inputs, heartbeat))
+        self._processed = heartbeat
+        self._emit(elements)
+
+    def _emit(self, elements: list[Elements]) -> None:
+        result = elements[-1]
+        positions = range(len(self.tree.attributes))
+        if self.tree.is_stream:
+            if len(result):
+                self._results.append(ChangeBatch(result.tau, result.signs(), _columns_of(result)))
+            return
+        is_net = self._plan.steps[-1].operator.unique is not None
+        if self._first_tau is None:
+            # Rows that are there from the start show at the first instant of any input.
+            self._first_tau = self._plan.steps[-1].operator.first_tau
+            if self._first_tau is None:
+                self._held.append(_materialise(result))
+                return
+        if not self._is_started:
+            self._is_started = True
+            result = _join_held([*self._held, _materialise(result)], self._first_tau)
+            self._held = []
+            is_net = False
+        if not is_net:
+            result = self._netting.apply(result, positions)
+        if len(result):
+            self._results.append(ChangeBatch(result.tau, result.signs(), _columns_of(result)))
+
+    def finish(self) -> None:
+        """Show rows that are there from the start though no instant followed; their instant is NULL."""
+        if self._first_tau is None and self._held and not self.tree.is_stream:
+            result = self._netting.apply(_join_held(self._held, NULL_INTEGER), range(len(self.tree.attributes)))
+            self._held = []
+            self._results.append(ChangeBatch(result.tau, result.signs(), _columns_of(result)))
+
+    def results(self) -> list[ChangeBatch]:
+        """Return the changes since the last call; all of them are final."""
+        results, self._results = self._results, []
+        return results
+
+    def covers(self, tau: int) -> bool:
+        """Return whether each stream had an element before an instant, and so begins before it in any case."""
+        firsts = [source.first_tau for source in self._plan.sources.values() if source.is_stream]
+        return all(first is not None and first < tau for first in firsts)
+
+    def begin_at(self, tau: int, like: "ContinuousEngine") -> None:
+        """Begin at an instant as if there had been elements before, at those of another engine of the tree."""
+        for step, other in zip(self._plan.steps, like._plan.steps, strict=True):  # noqa: SLF001
+            first = other.operator.first_tau
+            step.operator.first_tau = None if first is None else max(first, tau)
+        self.advance(tau)
+
+    def save(self) -> bytes:
+        """Return all that the engine holds, results not taken yet included, with a checksum."""
+        state = {
+            "tree": self._token,
+            "texts": self.texts.all_texts,
+            "heartbeat": self._heartbeat,
+            "processed": self._processed,
+            "is_started": self._is_started,
+            "first_tau": self._first_tau,
+            "held": [[part.tau, part.signs(), list(_columns_of(part))] for part in self._held],
+            "results": [[part.tau, part.sign, list(part.columns)] for part in self._results],
+            "steps": [step.operator.save() for step in self._plan.steps],
+        }
+        return pack_state(state)
+
+    @classmethod
+    def restore(
+        cls, tree: Operator, saved: bytes, *, is_closed: bool = False, is_ordered: bool = True
+    ) -> "ContinuousEngine":
+        """Return an engine that goes on as the saved one would, to the last bit; its texts are its own.
+
+        Raises
+        ------
+        InvalidQuery
+            The state is damaged, of another version, or that of another tree.
+        """
+        state = unpack_state(saved)
+        texts = Texts()
+        texts.encode(state["texts"])
+        engine = cls(tree, texts, is_closed=is_closed, is_ordered=is_ordered)
+        if state["tree"] != engine._token:  # noqa: SLF001
+            raise InvalidQuery("the state belongs to another continuous query, or another program; evaluate it again")
+        engine._load(state)  # noqa: SLF001
+        return engine
+
+    def _load(self, state: State) -> None:
+        self._heartbeat, self._processed = state["heartbeat"], state["processed"]
+        self._is_started, self._first_tau = state["is_started"], state["first_tau"]
+        self._held = [Elements(tau, sign, len(columns), columns.__getitem__) for tau, sign, columns in state["held"]]
+        self._results = [ChangeBatch(tau, sign, tuple(columns)) for tau, sign, columns in state["results"]]
+        for step, held in zip(self._plan.steps, state["steps"], strict=True):
+            step.operator.load(held)
+
+
+def _columns_of(elements: Elements) -> tuple[Column, ...]:
+    return tuple(elements.column(position) for position in range(elements.width))
+
+
+def _materialise(elements: Elements) -> Elements:
+    """Return elements with their columns gathered, so that they outlive the round."""
+    return Elements(elements.tau, elements.sign, elements.width, _columns_of(elements).__getitem__)
+
+
+def _join_held(parts: list[Elements], first_tau: int) -> Elements:
+    """Return elements of which those of the start have the first instant."""
+    columns = [np.concatenate([part.column(position) for part in parts]) for position in range(parts[0].width)]
+    tau = np.concatenate([part.tau for part in parts])
+    tau = np.where(tau == NULL_INTEGER, first_tau, tau)
+    return Elements(tau, np.concatenate([part.signs() for part in parts]), parts[0].width, columns.__getitem__)

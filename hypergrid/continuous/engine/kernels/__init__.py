@@ -1,0 +1,1 @@
+"""Compiled loops of continuous queries, generic over kinds of values."""

@@ -1,0 +1,212 @@
+"""Bags of numbered rows: net changes, multiplicities, kept rows and the relation at an instant."""
+
+from typing import Final, NamedTuple
+
+from hypergrid.continuous.engine.batch import Integers, Signs
+from hypergrid.continuous.engine.kernels.compiled import Word, jit, jit_inline
+
+DISTINCT, EXCEPT, INTERSECT = 0, 1, 2
+"""Bags that are computed of multiplicities m, and n: min(m, 1), max(m - n, 0), min(m, n)."""
+NONE: Final = -1
+
+
+class NetOutput(NamedTuple):
+    """Net changes."""
+
+    element: Integers
+    """An element with the row."""
+    sign: Signs
+
+
+class NetElements(NamedTuple):
+    """Changes of rows."""
+
+    tau: Integers
+    sign: Signs
+    rows: Integers
+    """Rows of bits, shape (n, columns)."""
+    number: Integers
+    """Number of each row, from n on; -1 in instants of few elements, whose rows are compared with each other."""
+    counts: Integers
+    """Zero for each number; zero again afterwards."""
+    first: Integers
+    """Scratch, shape (n,)."""
+
+
+@jit_inline
+def number_row(elements: NetElements, start: Word, at: Word) -> None:
+    """Let the number of a row be the first element of its instant that has the same."""
+    rows = elements.rows
+    for other in range(start, at):
+        is_equal = True
+        for column in range(rows.shape[1]):
+            if rows[other, column] != rows[at, column]:
+                is_equal = False
+        if is_equal:
+            elements.number[at] = elements.number[other]
+            return
+    elements.number[at] = at
+
+
+@jit_inline
+def write_net(elements: NetElements, out: NetOutput, changed: Word, wanted: Word, written: Word) -> Word:
+    """Write the rows of an instant whose net count has a sign; returns the number of rows written so far."""
+    for step in range(changed):
+        element = elements.first[step]
+        row = elements.number[element]
+        for _ in range(elements.counts[row] * wanted):
+            out.element[written], out.sign[written] = element, wanted
+            written += 1
+        if elements.counts[row] * wanted > 0:
+            # What is written is not written again where the row is met a second time.
+            elements.counts[row] = 0
+    return written
+
+
+@jit
+def net_changes(elements: NetElements, out: NetOutput) -> Word:
+    """Write the net changes at each instant: rows that leave, then rows that enter, each in order of its first element.
+
+    There must be room for n rows. Returns how many there are.
+    """
+    tau, sign, number, first = elements.tau, elements.sign, elements.number, elements.first
+    count = elements.counts
+    written, at, n = 0, 0, len(tau)
+    while at < n:
+        now, start, changed = tau[at], at, 0
+        # A single element, as usual, needs no counting.
+        if at + 1 == n or tau[at + 1] != now:
+            out.element[written], out.sign[written] = at, sign[at]
+            written += 1
+            at += 1
+            continue
+        while at < n and tau[at] == now:
+            if number[at] < 0:
+                number_row(elements, start, at)
+            if count[number[at]] == 0:
+                first[changed] = at
+                changed += 1
+            count[number[at]] += sign[at]
+            at += 1
+        for wanted in (-1, 1):
+            written = write_net(elements, out, changed, wanted, written)
+        for step in range(start, at):
+            count[number[step]] = 0
+    return written
+
+
+@jit_inline
+def multiplicity(form: Word, left: Word, right: Word) -> Word:
+    """Return how often a row is in a bag that is computed of others."""
+    if form == DISTINCT:
+        return min(left, 1)
+    if form == EXCEPT:
+        return max(left - right, 0)
+    return min(left, right)
+
+
+@jit
+def change_bags(counts: Integers, number: Integers, side: Signs, sign: Signs, form: Word, out: Signs) -> None:
+    """Write what each element changes: +1, -1 or 0 rows.
+
+    Parameters
+    ----------
+    counts
+        Multiplicity of each row on both sides, shape (rows, 2).
+    side
+        Side of each element, 0 or 1.
+    """
+    for at in range(len(number)):
+        row = number[at]
+        before = multiplicity(form, counts[row, 0], counts[row, 1])
+        counts[row, side[at]] += sign[at]
+        out[at] = multiplicity(form, counts[row, 0], counts[row, 1]) - before
+
+
+@jit
+def keep_rows(
+    ends: Integers, following: Integers, number: Integers, sign: Signs, fresh: Integers, out: Integers
+) -> Word:
+    """Write the slot of each element: a fresh one for a row that is added, for one removed the oldest of equal rows.
+
+    Parameters
+    ----------
+    ends
+        Oldest and newest slot of each number, shape (numbers, 2); the oldest is `NONE` if there is none.
+    following
+        Next younger slot with the same row.
+    fresh
+        Free slots, one for each row that is added.
+
+    Returns
+    -------
+    int
+        The first element that removes a row that is not there; n if there is none.
+    """
+    used = 0
+    for at in range(len(number)):
+        row = number[at]
+        if sign[at] > 0:
+            slot = fresh[used]
+            used += 1
+            following[slot] = NONE
+            if ends[row, 0] == NONE:
+                ends[row, 0] = slot
+            else:
+                following[ends[row, 1]] = slot
+            ends[row, 1] = slot
+        else:
+            slot = ends[row, 0]
+            if slot == NONE:
+                return at
+            ends[row, 0] = following[slot]
+        out[at] = slot
+    return len(number)
+
+
+class RelationState(NamedTuple):
+    """Rows of a relation."""
+
+    alive: Integers
+    """Slots, in any order."""
+    position: Integers
+    """Position of each slot in `alive`."""
+    state: Integers
+    """Number of rows, next element."""
+
+
+class RelationOutput(NamedTuple):
+    """The relation at instants."""
+
+    tau: Integers
+    slot: Integers
+
+
+@jit
+def list_relation(
+    relation: RelationState, tau: Integers, sign: Signs, slot: Integers, instants: Integers, out: RelationOutput
+) -> tuple[Word, Word]:
+    """Write all rows of a relation at each instant, after the elements up to it.
+
+    Returns how many instants are done and how many rows are written; the rest waits for room.
+    """
+    alive, position, state = relation
+    written = 0
+    for number in range(len(instants)):
+        now = instants[number]
+        while state[1] < len(tau) and tau[state[1]] <= now:
+            at = state[1]
+            if sign[at] > 0:
+                alive[state[0]], position[slot[at]] = slot[at], state[0]
+                state[0] += 1
+            else:
+                state[0] -= 1
+                last = alive[state[0]]
+                alive[position[slot[at]]], position[last] = last, position[slot[at]]
+            state[1] += 1
+        if written + state[0] > len(out.tau):
+            return number, written
+        for at in range(state[0]):
+            out.tau[written], out.slot[written] = now, alive[at]
+            written += 1
+    return len(instants), written

@@ -1,0 +1,44 @@
+"""Compilers of the loops of continuous queries (`hypergrid.core.machine_code`), cached by their content.
+
+The loops read columns as 64-bit integers whatever their kind, so each function has one specialisation.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from hypergrid.core.machine_code import Compiled, compile_into, find_cache_folder
+from hypergrid.wo_join import compiled as hints
+
+_HOME = Path(__file__).parent
+_CORE = Path(__file__).parents[3] / "core"
+SOURCES = (*sorted(_HOME.glob("*.py")), Path(hints.__file__), _CORE / "machine_code.py")
+"""InputSource files of the compiled functions."""
+_FOLDER = find_cache_folder(SOURCES)
+
+
+Word: TypeAlias = Any
+"""Integer of 64 bits, or a number of 64 bits: of Python where it calls, of numpy in the loops."""
+
+index: Callable[[Word], Word] = hints.index
+"""Convert an integer to 64 bits, promising that it is not negative; behaviour is undefined if it is."""
+
+FUNCTIONS: Final[list[Any]] = []
+"""Functions that Python calls, once their modules are imported: a closed list of at most twelve."""
+
+
+def jit(function: Compiled) -> Compiled:
+    """Compile a function that creates no arrays, for Python."""
+    compiled = compile_into(_FOLDER, set(), counted=False)(function)
+    FUNCTIONS.append(compiled)
+    return compiled
+
+
+def jit_inline(function: Compiled) -> Compiled:
+    """Compile a function that creates no arrays inline into its callers; Python cannot call it."""
+    return compile_into(_FOLDER, set(), counted=False, within=True, wrapped=False)(function)
+
+
+def jit_apart(function: Compiled) -> Compiled:
+    """Compile a function that creates no arrays for compiled callers."""
+    return compile_into(_FOLDER, set(), counted=False, wrapped=False)(function)

@@ -1,0 +1,191 @@
+"""Hash table of rows: each distinct row of 64-bit integers has a number, which is free again once nothing holds it."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hypergrid.continuous.engine.batch import Integers
+from hypergrid.continuous.engine.kernels.compiled import Word, index, jit, jit_inline
+
+FREE, USED, FILLED = 0, 1, 2
+"""Positions in `RowState.state`: first free number or -1, numbers ever given, cells of the table not empty."""
+EMPTY, REMOVED = 0, -1
+"""Cells of the table; others hold the number of a row + 1."""
+
+
+class RowState(NamedTuple):
+    """Arrays of a table of rows."""
+
+    table: Integers
+    """Cells, a power of two."""
+    direct: Integers
+    """Number + 1 of rows of a single small integer, such as the code of a text, by the integer; else without length."""
+    keys: Integers
+    """Rows, shape (capacity, width)."""
+    hashes: Integers
+    """Hash of each row, shape (capacity,)."""
+    following: Integers
+    """Next free number; -2 for numbers in use."""
+    state: Integers
+
+
+@jit_inline
+def mix(value: Word) -> Word:
+    """Return 64 bits that depend on all bits of the value, different for different values."""
+    bits = np.uint64(value)
+    bits = (bits ^ (bits >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    bits = (bits ^ (bits >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    return np.int64(bits ^ (bits >> np.uint64(32)))
+
+
+@jit_inline
+def spread(key: Word) -> Word:
+    """Return a hash of a single key, whose lower bits depend on all of it."""
+    bits = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    return np.int64(bits ^ (bits >> np.uint64(32)))
+
+
+@jit_inline
+def hash_row(rows: Integers, at: Word) -> Word:
+    """Return the hash of a row."""
+    if rows.shape[1] == 1:
+        return spread(rows[index(at), 0])
+    code = np.int64(0)
+    for column in range(rows.shape[1]):
+        code = mix(code * np.int64(31) + rows[index(at), index(column)])
+    return code
+
+
+@jit_inline
+def is_row(rows: RowState, number: Word, given: Integers, at: Word) -> Word:
+    """Return whether a row has a number."""
+    is_equal = rows.keys[number, 0] == given[at, 0] if given.shape[1] > 0 else True
+    for column in range(1, given.shape[1]):
+        is_equal &= rows.keys[number, index(column)] == given[at, index(column)]
+    return is_equal
+
+
+@jit_inline
+def find_row(rows: RowState, given: Integers, at: Word, cell: Word) -> tuple[Word, Word]:
+    """Return the number of a row that is searched from a cell on, and where it stands; -1 and a cell for it if absent.
+
+    That cell is the first whose row was removed, or else the empty one at which the search ends.
+    """
+    table = rows.table
+    mask = len(table) - 1
+    vacant: Word = -1
+    while table[cell] != EMPTY:
+        held = table[cell] - 1
+        if held < 0:
+            vacant = cell if vacant < 0 else vacant
+        elif is_row(rows, index(held), given, at):
+            return held, cell
+        cell = index((cell + 1) & mask)
+    return -1, cell if vacant < 0 else index(vacant)
+
+
+@jit_inline
+def note_small(rows: RowState, number: Word, noted: Word) -> None:
+    """Write a word where the row of a number is found directly, if it can be."""
+    if len(rows.direct) > 0:
+        key = rows.keys[number, 0]
+        if np.uint64(key) < np.uint64(len(rows.direct)):
+            rows.direct[index(key)] = noted
+
+
+@jit_inline
+def add_row(rows: RowState, given: Integers, at: Word, code: Word, cell: Word) -> Word:
+    """Enter a new row, whose hash is `code`, at a cell; returns its number, -1 if there is no room."""
+    table, direct, keys, hashes, following, state = rows
+    is_again = state[FREE] >= 0
+    number = state[FREE] if is_again else state[USED]
+    if not is_again and number == len(keys):
+        return -1
+    if table[cell] == EMPTY:
+        if 2 * (state[FILLED] + 1) > len(table):
+            return -1
+        state[FILLED] += 1
+    if is_again:
+        state[FREE] = following[number]
+    else:
+        state[USED] += 1
+    table[cell] = number + 1
+    hashes[number] = code
+    following[number] = -2
+    for column in range(given.shape[1]):
+        keys[number, column] = given[at, column]
+    note_small(rows, number, number + 1)
+    return number
+
+
+@jit
+def intern_rows(rows: RowState, given: Integers, codes: Integers, start: Word) -> Word:
+    """Write the number of each given row, shape (n, width), from `start` on.
+
+    Returns the first row that has no room; n if there is room for all.
+    """
+    table, direct = rows.table, rows.direct
+    mask, limit = len(table) - 1, len(direct)
+    for position in range(start, len(given)):
+        at = index(position)
+        if limit > 0:
+            key = given[at, 0]
+            if np.uint64(key) < np.uint64(limit):
+                held = direct[index(key)] - 1
+                if held >= 0:
+                    codes[at] = held
+                    continue
+        code = hash_row(given, at)
+        cell = index(code & mask)
+        held = table[cell] - 1
+        # Most rows are known, and in the first cell.
+        if held >= 0 and is_row(rows, index(held), given, at):
+            codes[at] = held
+            continue
+        number, cell = find_row(rows, given, at, cell)
+        if number < 0:
+            number = add_row(rows, given, at, code, cell)
+            if number < 0:
+                return at
+        codes[at] = number
+    return len(given)
+
+
+@jit
+def release_rows(rows: RowState, numbers: Integers) -> None:
+    """Free the numbers of rows."""
+    table, _, _, hashes, following, state = rows
+    mask = len(table) - 1
+    for at in range(len(numbers)):
+        number = numbers[at]
+        if following[number] != -2:
+            continue
+        cell = hashes[number] & mask
+        while table[cell] != number + 1:
+            cell = (cell + 1) & mask
+        # A cell before an empty one ends no search.
+        if table[(cell + 1) & mask] == EMPTY:
+            table[cell] = EMPTY
+            state[FILLED] -= 1
+        else:
+            table[cell] = REMOVED
+        note_small(rows, number, 0)
+        following[number] = state[FREE]
+        state[FREE] = number
+
+
+@jit
+def refill_table(rows: RowState) -> None:
+    """Fill an empty table with the rows in use."""
+    table, _, _, hashes, following, state = rows
+    mask = len(table) - 1
+    filled = 0
+    for number in range(state[USED]):
+        if following[number] == -2:
+            cell = hashes[number] & mask
+            while table[cell] != EMPTY:
+                cell = (cell + 1) & mask
+            table[cell] = number + 1
+            note_small(rows, number, number + 1)
+            filled += 1
+    state[FILLED] = filled

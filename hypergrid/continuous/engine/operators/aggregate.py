@@ -1,0 +1,213 @@
+"""Aggregates of groups."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from hypergrid.continuous.algebra import AggregateCall, AggregateOf
+from hypergrid.continuous.engine.batch import PHYSICAL, Column, Elements, Integers, Signs, bits_of
+from hypergrid.continuous.engine.evaluation import ExpressionEvaluator, null_of
+from hypergrid.continuous.engine.kernels import groups as kernel
+from hypergrid.continuous.engine.kernels.extremes import WORDS as EXTREME_WORDS
+from hypergrid.continuous.engine.kernels.ordered import BY_KEY, BY_RANK, BY_ROW, NODE_WORDS
+from hypergrid.continuous.engine.kernels.sums import WORDS
+from hypergrid.continuous.engine.operators.base import StepOperator
+from hypergrid.continuous.engine.row_table import RowTable, pack
+from hypergrid.continuous.expressions import NULL_INTEGER, Expression, Kind, Operation
+
+SIZES: Final = {
+    kernel.COUNTING: 1,
+    kernel.SUMMING: WORDS,
+    kernel.SUMMING_WHOLE: 2,
+    kernel.SQUARING: WORDS,
+    kernel.SORTING: 2,
+    kernel.ORDERING: 2,
+    kernel.LEAST: EXTREME_WORDS,
+    kernel.GREATEST: EXTREME_WORDS,
+}
+"""Words of each kind of accumulator."""
+SHARES: Final = {"min": 0.0, "max": 1.0, "median": 0.5, "first": 0.0, "last": 1.0}
+
+
+def null_bits(kind: Kind) -> int:
+    """Return the bits of NULL."""
+    return int(bits_of(np.array([null_of(kind)], PHYSICAL[kind]))[0])
+
+
+class Program:
+    """Accumulators and calls of an aggregate, as arrays for the compiled loop; equal accumulators are shared."""
+
+    def __init__(self, calls: Sequence[AggregateCall], *, is_queue: bool) -> None:
+        self._is_queue = is_queue
+        self.arguments: list[Expression] = []
+        self._accumulators: dict[tuple[int, int], int] = {}
+        self._rows: list[list[int]] = []
+        self.words = kernel.VALUES + len(calls)
+        self.has_age = False
+        self.trees = 0
+        table = [self._plan(call) for call in calls]
+        self.calls = np.array(table, np.int64).reshape(len(calls), 6)
+        self.shares = np.array([SHARES.get(call.function, call.share) for call in calls], np.float64)
+        self.accumulators = np.array(self._rows, np.int64).reshape(len(self._rows), kernel.ACCUMULATOR_WORDS)
+
+    def _plan(self, call: AggregateCall) -> tuple[int, ...]:
+        null, is_number = null_bits(call.kind), int(call.kind == "number")
+        argument, function = call.argument, call.function
+        if argument is None:
+            return kernel.COUNT_ROWS, 0, 0, 0, null, 0
+        if function in ("avg", "stddev", "median", "quantile") or (function == "sum" and call.kind == "number"):
+            argument = argument if argument.kind == "number" else Operation("to_number", (argument,), "number")
+        counter = self._accumulate(kernel.COUNTING, argument)
+        match function:
+            case "count":
+                return kernel.COUNT_VALUES, counter, 0, 0, null, 0
+            case "sum" if call.kind != "number":
+                return kernel.SUM_WHOLE, counter, self._accumulate(kernel.SUMMING_WHOLE, argument), 0, null, 0
+            case "sum" | "avg":
+                code = kernel.SUM if function == "sum" else kernel.MEAN
+                return code, counter, self._accumulate(kernel.SUMMING, argument), 0, null, 1
+            case "stddev":
+                sums = self._accumulate(kernel.SUMMING, argument), self._accumulate(kernel.SQUARING, argument)
+                return kernel.DEVIATION, counter, *sums, null, 1
+            case "first" | "last":
+                self.has_age = True
+                return kernel.AGE, counter, self._accumulate(kernel.ORDERING, argument), 0, null, is_number
+            case "min" | "max" if self._is_queue:
+                kind = kernel.LEAST if function == "min" else kernel.GREATEST
+                return kernel.EXTREME, counter, self._accumulate(kind, argument), 0, null, is_number
+            case "count_distinct":
+                return kernel.DISTINCT, counter, self._accumulate(kernel.SORTING, argument), 0, null, 0
+        return kernel.RANK, counter, self._accumulate(kernel.SORTING, argument), 0, null, is_number
+
+    def _accumulate(self, kind: int, argument: Expression) -> int:
+        """Return the first word of an accumulator."""
+        if argument not in self.arguments:
+            self.arguments.append(argument)
+        number = self.arguments.index(argument)
+        if (kind, number) not in self._accumulators:
+            self._accumulators[kind, number] = self.words
+            is_compared = kind in (kernel.SORTING, kernel.LEAST, kernel.GREATEST)
+            order = BY_RANK if argument.kind == "text" and is_compared else BY_KEY
+            row = [kind, number, self.words, null_bits(argument.kind), order, int(argument.kind == "number"), 0]
+            if kind == kernel.COUNTING:
+                row[kernel.COUNTER] = self.words
+            elif self._rows[-1][: kernel.FIRST_WORD] == [kernel.COUNTING, number]:
+                # Values are counted where they are summed: one step of the loop instead of two.
+                row[kernel.COUNTER] = self._rows.pop()[kernel.COUNTER]
+            self._rows.append(row)
+            self.words += SIZES[kind]
+            self.trees += is_compared or kind == kernel.ORDERING
+        return self._accumulators[kind, number]
+
+
+class Grouping(StepOperator):
+    """One row for each group, which is replaced where it changes."""
+
+    STATE = (*StepOperator.STATE, "_table", "_ages", "_groups", "_is_reported")
+
+    def __init__(self, operator: AggregateOf, below: StepOperator, evaluator: ExpressionEvaluator) -> None:
+        super().__init__(operator.attributes, evaluator)
+        self._keys, self._program = operator.keys, Program(operator.calls, is_queue=below.is_queue)
+        self.unique = frozenset(range(len(operator.keys)))
+        self._table = RowTable(len(operator.keys))
+        program = self._program
+        # Rows of streams are ordered by their numbers, combinations of rows by those of all their parts.
+        self._ages = RowTable(below.order_width) if program.has_age and below.order_width > 2 else None
+        if self._ages is not None:
+            program.accumulators[program.accumulators[:, 0] == kernel.ORDERING, 4] = BY_ROW
+        self._groups = kernel.GroupState(
+            np.zeros((1, program.words), np.int64),
+            np.zeros((64, NODE_WORDS), np.int64),
+            np.array([0, 1, 0], np.int64),
+            program.accumulators,
+            program.calls,
+            program.shares,
+            np.array([len(operator.keys), len(operator.calls)], np.int64),
+        )
+        self._is_reported = bool(operator.keys)
+
+    def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
+        """Return the changes of the rows of groups."""
+        elements = inputs[0]
+        count = len(elements)
+        width = len(self.attributes)
+        if not count and self._is_reported:
+            return self._make_changes(elements.tau, elements.signs(), np.empty((width, 0), np.int64))
+        tau, sign = elements.tau, elements.signs()
+        if self._keys:
+            keys = [self.evaluator.value(key, elements) for key in self._keys]
+            numbers = self._table.intern(pack(keys, count))
+        else:
+            numbers = np.zeros(count, np.int64)
+        given_bits = [bits_of(self.evaluator.value(argument, elements)) for argument in self._program.arguments]
+        # A single one is not copied.
+        joined = given_bits[0] if len(given_bits) == 1 else np.concatenate(given_bits or [elements.tau[:0]])
+        arguments = np.ascontiguousarray(joined).reshape(len(given_bits), count)
+        order, ages = self._find_ages(elements)
+        if not self._is_reported:
+            # The row of no rows is there from the start: an element without a sign and values lets it be written.
+            tau, sign = np.append(NULL_INTEGER, tau), np.append(np.int8(0), sign)
+            numbers = np.append(0, numbers)
+            nulls = [null_bits(argument.kind) for argument in self._program.arguments]
+            arguments = np.column_stack([np.array(nulls, np.int64), arguments])
+            order = np.append(0, order) if len(order) else order
+            self._is_reported = True
+        self._make_room(len(tau))
+        touched = np.empty(2 * len(tau) + 1, np.int64)
+        ranks = self.evaluator.texts.ranks().reshape(-1, 1)
+        group_keys = self._table.all_keys if self._keys else np.empty((1, 0), np.int64)
+        given = kernel.GroupElements(tau, sign, numbers, order, arguments, ranks, ages, group_keys, touched)
+        rows = 2 * len(tau)
+        out = kernel.GroupOutput(
+            np.empty(rows, np.int64),
+            np.empty(rows, np.int8),
+            np.empty((width, rows), np.int64),
+            np.empty(len(self._program.calls), np.int64),
+        )
+        written = kernel.change_groups(self._groups, given, out)
+        row_tau, row_sign, columns = out.tau[:written], out.sign[:written], out.columns[:, :written]
+        if 2 * written <= rows:
+            # Results that wait do not hold much more room than they fill.
+            row_tau, row_sign, columns = row_tau.copy(), row_sign.copy(), columns.copy()
+        changes = self._make_changes(row_tau, row_sign, columns)
+        if self._ages is not None and elements.sign is not None:
+            self._ages.release(order[-count:][elements.sign < 0])
+        self._release(touched)
+        return changes
+
+    def _find_ages(self, elements: Elements) -> tuple[Integers, Integers]:
+        """Return a number of the age of each element, and the rows by which numbers are ordered."""
+        if not self._program.has_age:
+            return np.empty(0, np.int64), np.empty((0, 1), np.int64)
+        assert elements.order is not None
+        if self._ages is None:
+            return np.ascontiguousarray(elements.order[:, 1]), np.empty((0, 1), np.int64)
+        return self._ages.intern(np.ascontiguousarray(elements.order)), self._ages.all_keys
+
+    def _make_room(self, count: int) -> None:
+        groups = self._groups
+        if len(groups.words) < self._table.capacity:
+            words = np.zeros((self._table.capacity, groups.words.shape[1]), np.int64)
+            words[: len(groups.words)] = groups.words
+            self._groups = groups = groups._replace(words=words)
+        needed = count * self._program.trees + int(groups.pool[1] - groups.pool[2])
+        if needed > len(groups.nodes):
+            nodes = np.zeros((max(needed, 2 * len(groups.nodes)), NODE_WORDS), np.int64)
+            nodes[: len(groups.nodes)] = groups.nodes
+            self._groups = groups._replace(nodes=nodes)
+
+    def _make_changes(self, tau: Integers, sign: Signs, columns: Integers) -> Elements:
+        typed: list[Column] = [
+            column.view(PHYSICAL[attribute.kind]) for column, attribute in zip(columns, self.attributes, strict=True)
+        ]
+        return Elements(tau, sign, len(typed), typed.__getitem__)
+
+    def _release(self, touched: Integers) -> None:
+        """Free groups without rows; some of those that had none at an instant have again."""
+        dead = int(touched[-1])
+        if dead and self._keys:
+            left = touched[-1 - dead : -1]
+            left = left[self._groups.words[left, kernel.ROWS] == 0]
+            self._groups.words[left] = 0
+            self._table.release(left)

@@ -1,0 +1,119 @@
+"""Distinct rows, differences and intersections of bags, and net changes."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from hypergrid.continuous.algebra import BagOf, DistinctOf
+from hypergrid.continuous.engine.batch import Elements, Integers, concatenate
+from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
+from hypergrid.continuous.engine.kernels.bags import (
+    DISTINCT,
+    EXCEPT,
+    INTERSECT,
+    NetElements,
+    NetOutput,
+    change_bags,
+    net_changes,
+)
+from hypergrid.continuous.engine.operators.base import StepOperator
+from hypergrid.continuous.engine.row_table import RowTable, pack
+from hypergrid.continuous.engine.state import Stateful
+
+FEW: Final = 8
+"""Elements of an instant whose rows are compared with each other instead of being numbered by a table."""
+FORMS: Final = {"except": EXCEPT, "intersect": INTERSECT}
+
+
+class BagChanges(Stateful):
+    """Multiplicities of numbered rows in one or two bags, and in the bag that is computed of them."""
+
+    STATE = ("counts",)
+
+    def __init__(self, form: int) -> None:
+        self._form = form
+        self.counts = np.zeros((64, 2), np.int64)
+
+    def change(self, numbers: Integers, side: np.ndarray, sign: np.ndarray, capacity: int) -> np.ndarray:
+        """Return what each element changes in the computed bag: +1, -1 or 0 rows."""
+        if len(self.counts) < capacity:
+            counts = np.zeros((capacity, 2), np.int64)
+            counts[: len(self.counts)] = self.counts
+            self.counts = counts
+        out = np.empty(len(numbers), np.int8)
+        change_bags(self.counts, numbers, side, sign, self._form, out)
+        return out
+
+
+class Bags(StepOperator):
+    """Rows by their multiplicity in one or two inputs."""
+
+    STATE = (*StepOperator.STATE, "_bags", "_table")
+
+    def __init__(self, operator: DistinctOf | BagOf, evaluator: ExpressionEvaluator) -> None:
+        super().__init__(operator.attributes, evaluator)
+        self._form = DISTINCT if isinstance(operator, DistinctOf) else FORMS[operator.form]
+        self._bags = BagChanges(self._form)
+        self._table = RowTable(len(self.attributes))
+        self._all = tuple(range(len(self.attributes)))
+
+    def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
+        """Return the changes of the computed bag."""
+        elements = concatenate(inputs, self._all)
+        if not len(elements):
+            return elements
+        side = np.zeros(len(elements), np.int8)
+        if len(inputs) > 1 and len(inputs[1]):
+            # As `concatenate` does: in order of time, the left first.
+            which_side = np.repeat(np.array([0, 1], np.int8), [len(part) for part in inputs])
+            side = which_side[np.argsort(np.concatenate([part.tau for part in inputs]), kind="stable")]
+        numbers = self._table.intern(pack([elements.column(position) for position in self._all], len(elements)))
+        change = self._bags.change(numbers, side, elements.signs(), self._table.capacity)
+        removed = numbers[elements.signs() < 0]
+        self._table.release(removed[(self._bags.counts[removed] == 0).all(axis=1)])
+        shown = np.flatnonzero(change)
+        kept = elements.take(shown)
+        return Elements(kept.tau, change[shown], kept.width, kept.column)
+
+
+class Netting:
+    """Net changes at each instant, of rows given by some columns."""
+
+    def __init__(self, width: int) -> None:
+        self._table = RowTable(width)
+        self._count = np.zeros(64, np.int64)
+
+    def apply(self, elements: Elements, positions: Sequence[int], sign: int = 0) -> Elements:
+        """Return the rows that leave and enter at each instant, or those of one sign; equal rows do not do both."""
+        count = len(elements)
+        if not count or (elements.sign is None and not positions):
+            return elements
+        rows = pack([elements.column(position) for position in positions], count)
+        numbers = self._number(elements.tau, rows)
+        given = NetElements(elements.tau, elements.signs(), rows, numbers, self._count, np.empty(count, np.int64))
+        out = NetOutput(np.empty(count, np.int64), np.empty(count, np.int8))
+        written = net_changes(given, out)
+        element, signs = out.element[:written], out.sign[:written]
+        if sign:
+            shown = signs == sign
+            element, signs = element[shown], signs[shown]
+        kept = elements.take(element)
+        return Elements(kept.tau, signs, kept.width, kept.column, kept.order)
+
+    def _number(self, tau: Integers, rows: Integers) -> Integers:
+        """Return numbers from n on for the rows of instants with many elements, -1 for the others."""
+        count = len(tau)
+        numbers = np.full(count, -1)
+        if len(self._count) < count:
+            self._count = np.zeros(count, np.int64)
+        if not (tau[FEW:] == tau[:-FEW]).any():
+            return numbers
+        starts = np.flatnonzero(np.append(True, tau[1:] != tau[:-1]))
+        sizes = np.diff(np.append(starts, count))
+        crowded = np.flatnonzero(np.repeat(sizes > FEW, sizes))
+        numbers[crowded] = count + self._table.intern(rows[crowded])
+        self._table.clear()
+        if len(self._count) < count + self._table.capacity:
+            self._count = np.zeros(count + self._table.capacity, np.int64)
+        return numbers

@@ -1,0 +1,55 @@
+"""What all operators have in common."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hypergrid.continuous.engine.batch import Elements
+from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
+from hypergrid.continuous.engine.row_store import HeldColumns
+from hypergrid.continuous.engine.state import Stateful
+from hypergrid.continuous.expressions import Attributes
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What the operators above need of one."""
+
+    columns: frozenset[int]
+    """Positions of attributes that are read."""
+    order: bool = False
+    """Whether the order of rows is read."""
+    slots: bool = False
+    """Whether rows are referred to by slot."""
+
+    def __or__(self, other: "Needs") -> "Needs":
+        return Needs(self.columns | other.columns, self.order or other.order, self.slots or other.slots)
+
+
+class StepOperator(Stateful, ABC):
+    """Operator that takes the elements of its inputs round by round.
+
+    A round holds all elements below a heartbeat, so that its instants are complete. The changes that an operator
+    returns lead from one bag to the next through bags: no row is removed before it is there.
+    """
+
+    STATE: ClassVar[tuple[str, ...]] = ("first_tau",)
+
+    def __init__(self, attributes: Attributes, evaluator: ExpressionEvaluator) -> None:
+        self.attributes = attributes
+        self.evaluator = evaluator
+        self.store: HeldColumns | None = None
+        """Where the slots of the elements lead to; None if they have none."""
+        self.unique: frozenset[int] | None = None
+        """Attributes by which all rows differ at all times, and whose changes are net; None if there are none."""
+        self.is_queue = False
+        """Whether rows leave in the order in which they enter."""
+        self.order_width = 0
+        """Columns of the order of rows that elements carry, 0 if they carry none."""
+        self.first_tau: int | None = None
+        """First instant of any source below; None before it."""
+
+    @abstractmethod
+    def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
+        """Return the changes at all instants before a heartbeat [ns]."""

@@ -1,0 +1,225 @@
+"""Windows: rows of a stream enter a store and leave it."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from hypergrid.continuous.algebra import WindowOf
+from hypergrid.continuous.engine.batch import EMPTY, Elements, Integers
+from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
+from hypergrid.continuous.engine.kernels.windows import QueueState, WindowOutput, WindowRows, merge_changes, pass_queues
+from hypergrid.continuous.engine.operators.base import Needs, StepOperator
+from hypergrid.continuous.engine.row_store import RowStore, reserve
+from hypergrid.continuous.engine.row_table import RowTable, pack
+from hypergrid.continuous.engine.state import State, Stateful
+from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
+
+BLOCK_ROWS: Final = 16_384
+"""Rows of a block of a queue."""
+
+
+class Fifo(Stateful):
+    """Queue of slots with their stamps, in blocks: a row takes 16 bytes, and is never moved.
+
+    Of blocks that are left, one is kept for rows to come, as the pages of a new one would be cleared first.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: list[Integers] = []
+        self._spare: list[Integers] = []
+        self._first = self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def slots(self, first: int, stop: int) -> Integers:
+        """Return slots of rows by their position, 0 the oldest."""
+        return self._read(0, first, stop)
+
+    def stamps(self, first: int, stop: int) -> Integers:
+        """Return stamps of rows by their position, 0 the oldest."""
+        return self._read(1, first, stop)
+
+    def _read(self, line: int, first: int, stop: int) -> Integers:
+        if stop <= first:
+            return EMPTY
+        first, stop = first + self._first, stop + self._first
+        parts = [
+            self._blocks[number][line, max(first - start, 0) : stop - start]
+            for number in range(first // BLOCK_ROWS, -(-stop // BLOCK_ROWS))
+            for start in (number * BLOCK_ROWS,)
+        ]
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def count_before(self, instant: int) -> int:
+        """Return how many rows, from the oldest on, have a stamp before an instant."""
+        counted = 0
+        while counted < self._count:
+            stop = min(self._count, (self._first + counted) // BLOCK_ROWS * BLOCK_ROWS + BLOCK_ROWS - self._first)
+            counted += int(np.searchsorted(self.stamps(counted, stop), instant))
+            if counted < stop:
+                break
+        return counted
+
+    def save(self) -> State:
+        return np.stack([self.slots(0, self._count), self.stamps(0, self._count)])
+
+    def load(self, state: State) -> None:
+        self._blocks.clear()
+        self._first = self._count = 0
+        self.append(*state)
+
+    def append(self, slots: Integers, stamps: Integers) -> None:
+        """Append rows."""
+        done = 0
+        while done < len(slots):
+            at = (self._first + self._count) % BLOCK_ROWS
+            if self._first + self._count == BLOCK_ROWS * len(self._blocks):
+                self._blocks.append(self._spare.pop() if self._spare else reserve((2, BLOCK_ROWS), np.int64))
+            count = min(BLOCK_ROWS - at, len(slots) - done)
+            self._blocks[-1][0, at : at + count] = slots[done : done + count]
+            self._blocks[-1][1, at : at + count] = stamps[done : done + count]
+            self._count += count
+            done += count
+
+    def drop(self, count: int) -> None:
+        """Drop the oldest rows."""
+        self._first += count
+        self._count -= count
+        while self._first >= BLOCK_ROWS:
+            self._spare = [self._blocks.pop(0)]
+            self._first -= BLOCK_ROWS
+
+
+class StoredWindow(StepOperator):
+    """What windows have in common: a store, and a predicate on the elements that count."""
+
+    STATE = (*StepOperator.STATE, "_rows")
+
+    def __init__(self, operator: WindowOf, needs: Needs, evaluator: ExpressionEvaluator) -> None:
+        super().__init__(operator.attributes, evaluator)
+        self._where = operator.where
+        self.order_width = 2 if needs.order else 0
+        self._rows = RowStore(operator.attributes, needs.columns, self.order_width)
+        self.store = self._rows
+
+    def enter(self, elements: Elements) -> tuple[Elements, Integers]:
+        """Write the elements that count to the store; returns them and their slots."""
+        self._rows.begin_round()
+        if self._where is not None and len(elements):
+            elements = elements.take(np.flatnonzero(self.evaluator.truth(self._where, elements)))
+        slots = self._rows.allocate(len(elements))
+        self._rows.write(slots, elements)
+        return elements, slots
+
+
+class FifoWindow(StoredWindow):
+    """Window whose rows leave in the order in which they enter: Range with or without Slide, Now and Rows."""
+
+    STATE = (*StoredWindow.STATE, "_queue", "_entered")
+
+    def __init__(self, operator: WindowOf, needs: Needs, evaluator: ExpressionEvaluator, *, is_closed: bool) -> None:
+        super().__init__(operator, needs, evaluator)
+        self.is_queue = True
+        self._slide_ns = operator.slide_ns
+        self._limit = operator.rows if operator.form == "rows" else 0
+        self._span_ns = 1 if operator.form == "now" else operator.range_ns + is_closed
+        self._queue = Fifo()
+        self._entered = 0
+        self._passed = 0
+
+    def _round_up(self, stamps: Integers) -> Integers:
+        if not self._slide_ns:
+            return stamps
+        # No heartbeat is past the greatest integer: what would be rounded beyond it never comes.
+        rounded = -(-stamps // self._slide_ns) * self._slide_ns
+        return np.where(rounded < stamps, GREATEST_INTEGER, rounded)
+
+    def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
+        """Return the rows that enter and leave."""
+        elements, slots = self.enter(inputs[0])
+        queue = self._queue
+        queue.append(slots, elements.tau)
+        held, entered = len(queue), self._entered
+        enter = queue.stamps(entered, held)
+        if self._limit:
+            leave = queue.stamps(self._limit, held)
+        else:
+            enter = self._round_up(enter)
+            if self._slide_ns:
+                enter = enter[: int(np.searchsorted(enter, heartbeat))]
+            # A row leaves before the heartbeat only if its stamp does.
+            count = queue.count_before(max(heartbeat - self._span_ns, NULL_INTEGER))
+            leave = self._round_up(queue.stamps(0, count) + self._span_ns)
+            if self._slide_ns:
+                leave = leave[: int(np.searchsorted(leave, heartbeat))]
+        count = len(enter) + len(leave)
+        out = WindowOutput(np.empty(count, np.int64), np.empty(count, np.int8), np.empty(count, np.int64))
+        left = queue.slots(0, len(leave)).copy()
+        entering = queue.slots(entered, entered + len(enter))
+        merge_changes(WindowRows(enter, entering), WindowRows(leave, left), out)
+        changes = self._rows.refer(out.tau, out.sign if len(leave) else None, out.slot)
+        queue.drop(len(left))
+        self._rows.release(left)
+        self._entered += len(enter) - len(leave)
+        return changes
+
+
+class UnboundedWindow(StoredWindow):
+    """All rows; they are kept only if operators above refer to them."""
+
+    def __init__(self, operator: WindowOf, needs: Needs, evaluator: ExpressionEvaluator) -> None:
+        super().__init__(operator, needs, evaluator)
+        self.is_queue = True
+        if not needs.slots:
+            self.store = None
+
+    def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
+        """Return the rows that enter and leave."""
+        elements = inputs[0]
+        if self.store is not None:
+            elements, slots = self.enter(elements)
+            return self._rows.refer(elements.tau, None, slots)
+        if self._where is not None and len(elements):
+            elements = elements.take(np.flatnonzero(self.evaluator.truth(self._where, elements)))
+        return elements
+
+
+class PartitionWindow(StoredWindow):
+    """The last rows of each group of equal values."""
+
+    STATE = (*StoredWindow.STATE, "_groups", "_queues")
+
+    def __init__(self, operator: WindowOf, needs: Needs, evaluator: ExpressionEvaluator) -> None:
+        super().__init__(operator, needs, evaluator)
+        self._partition, self._limit = operator.partition, operator.rows
+        self._groups = RowTable(len(operator.partition))
+        self._queues = QueueState(np.zeros((0, 3), np.int64), np.zeros(0, np.int64))
+
+    def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
+        """Return the rows that enter and leave."""
+        elements, slots = self.enter(inputs[0])
+        count = len(elements)
+        groups = self._groups.intern(pack([elements.column(position) for position in self._partition], count))
+        ends, following = self._queues
+        if len(ends) < self._groups.capacity or len(following) < self._rows.capacity:
+            ends = np.zeros((self._groups.capacity, 3), np.int64)
+            ends[: len(self._queues.ends)] = self._queues.ends
+            following = np.zeros(self._rows.capacity, np.int64)
+            following[: len(self._queues.following)] = self._queues.following
+            self._queues = QueueState(ends, following)
+        out = WindowOutput(np.empty(2 * count, np.int64), np.empty(2 * count, np.int8), np.empty(2 * count, np.int64))
+        written = pass_queues(self._queues, elements.tau, groups, slots, self._limit, out)
+        tau, sign, slot = out.tau[:written], out.sign[:written], out.slot[:written]
+        self._rows.release(slot[sign < 0])
+        return self._rows.refer(tau, sign, slot)
+
+
+def make_window(operator: WindowOf, needs: Needs, evaluator: ExpressionEvaluator, *, is_closed: bool) -> StepOperator:
+    """Return the operator of a window."""
+    if operator.form == "unbounded":
+        return UnboundedWindow(operator, needs, evaluator)
+    if operator.form == "rows" and operator.partition:
+        return PartitionWindow(operator, needs, evaluator)
+    return FifoWindow(operator, needs, evaluator, is_closed=is_closed)

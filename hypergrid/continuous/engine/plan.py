@@ -1,0 +1,214 @@
+"""Plan of a tree: one operator for each distinct subtree, with what the operators above need of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hypergrid.continuous.algebra import (
+    AggregateOf,
+    BagOf,
+    DistinctOf,
+    FilterOf,
+    JoinOf,
+    MembershipOf,
+    Operator,
+    ProjectionOf,
+    RelationInput,
+    SampleOf,
+    StreamInput,
+    ToStream,
+    WindowOf,
+    inputs_of,
+)
+from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
+from hypergrid.continuous.engine.operators.aggregate import Grouping
+from hypergrid.continuous.engine.operators.bags import Bags
+from hypergrid.continuous.engine.operators.base import Needs, StepOperator
+from hypergrid.continuous.engine.operators.join import Join
+from hypergrid.continuous.engine.operators.keep import Keep
+from hypergrid.continuous.engine.operators.membership import Membership, joins_of
+from hypergrid.continuous.engine.operators.source import InputSource
+from hypergrid.continuous.engine.operators.stateless import Filter, Projection, Sample, Union
+from hypergrid.continuous.engine.operators.to_stream import ChangeStream, RelationStream
+from hypergrid.continuous.engine.operators.window import make_window
+from hypergrid.continuous.expressions import positions
+
+NO_NEEDS: Final = Needs(frozenset())
+
+
+@dataclass(frozen=True)
+class EngineStep:
+    """Operator with the steps whose elements it takes."""
+
+    operator: StepOperator
+    inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """Operators, each after its inputs; the last is the root."""
+
+    steps: tuple[EngineStep, ...]
+    sources: dict[str, InputSource]
+
+
+def below(operator: Operator) -> tuple[Operator, ...]:
+    """Return the trees whose operators an operator takes elements of."""
+    if isinstance(operator, MembershipOf):
+        return operator.input, *joins_of(operator)
+    if isinstance(operator, ToStream) and operator.form == "rstream" and not operator.slide_ns:
+        return operator.input, *list_now_windows(operator.input)
+    return inputs_of(operator)
+
+
+def list_now_windows(operator: Operator) -> tuple[Operator, ...]:
+    """Return the windows of one instant below an operator, at whose instants alone its relation holds rows."""
+    if isinstance(operator, WindowOf):
+        return (operator,) if operator.form == "now" else ()
+    return tuple(dict.fromkeys(window for part in inputs_of(operator) for window in list_now_windows(part)))
+
+
+def _all_of(operator: Operator) -> frozenset[int]:
+    return frozenset(range(len(operator.attributes)))
+
+
+def keeps_slots(operator: Operator) -> bool:
+    """Return whether an operator can refer to its rows by slot."""
+    return isinstance(operator, WindowOf | FilterOf | ProjectionOf | MembershipOf)
+
+
+def gives_order(operator: Operator) -> bool:
+    """Return whether the elements of an operator can carry the order of their rows."""
+    if isinstance(operator, RelationInput | AggregateOf | DistinctOf):
+        return False
+    return not (isinstance(operator, BagOf) and operator.form != "union")
+
+
+def list_needs(operator: Operator, needs: Needs) -> Iterator[Needs]:
+    """Yield what an operator needs of each tree below it."""
+    match operator:
+        case WindowOf(where=where, partition=partition, form=form):
+            read = needs.columns | frozenset(partition) | (frozenset() if where is None else positions(where))
+            yield Needs(read, order=needs.order or form == "rows")
+        case FilterOf(predicate=predicate):
+            yield replace(needs, columns=needs.columns | positions(predicate))
+        case ProjectionOf(expressions=expressions):
+            read = frozenset().union(*(positions(expressions[position]) for position in needs.columns))
+            yield replace(needs, columns=read)
+        case JoinOf(inputs=inputs, predicate=predicate):
+            read = needs.columns | (frozenset() if predicate is None else positions(predicate))
+            first = 0
+            for part in inputs:
+                own = frozenset(position - first for position in read if 0 <= position - first < len(part.attributes))
+                yield Needs(own, order=needs.order, slots=not part.is_stream)
+                first += len(part.attributes)
+        case AggregateOf(input=part, keys=keys, calls=calls):
+            arguments = [call.argument for call in calls if call.argument is not None]
+            read = frozenset().union(*(positions(each) for each in (*keys, *arguments)))
+            yield Needs(read, order=any(call.function in ("first", "last") for call in calls))
+        case MembershipOf(input=part, values=values):
+            read = needs.columns.union(*(positions(value) for value in values))
+            yield Needs(read, order=needs.order, slots=True)
+            # The joins give slots of the rows only.
+            yield from (Needs(frozenset(), slots=True) for _ in joins_of(operator))
+        case ToStream(input=part, form="rstream"):
+            yield Needs(needs.columns, order=needs.order, slots=True)
+            yield from (NO_NEEDS for _ in below(operator)[1:])
+        case BagOf(form="union", left=left, right=right):
+            yield from (Needs(needs.columns, order=needs.order) for _ in (left, right))
+        case SampleOf(input=part):
+            yield Needs(_all_of(part), order=needs.order)
+        case _:
+            yield from (Needs(_all_of(part), order=needs.order and part.is_stream) for part in inputs_of(operator))
+
+
+class EnginePlanner:
+    """Builds the operators of a tree from the sources up."""
+
+    def __init__(self, evaluator: ExpressionEvaluator, *, is_closed: bool) -> None:
+        self._evaluator, self._is_closed = evaluator, is_closed
+        self._steps: list[EngineStep] = []
+        self._sources: dict[str, InputSource] = {}
+        self._numbers: dict[Operator, int] = {}
+        self._needs: dict[Operator, Needs] = {}
+
+    def plan(self, root: Operator) -> EnginePlan:
+        """Return the plan of a tree."""
+        order: dict[Operator, None] = {}
+        self._walk(root, order)
+        self._needs = dict.fromkeys(order, NO_NEEDS)
+        self._needs[root] = Needs(_all_of(root))
+        # Operators above come last in the walk: their needs are complete when they are passed on.
+        for operator in reversed(order):
+            needs = self._complete(operator)
+            self._needs[operator] = needs
+            for part, wanted in zip(below(operator), list_needs(operator, needs), strict=True):
+                self._needs[part] |= wanted
+        for operator in order:
+            self._numbers[operator] = self._build(operator)
+        return EnginePlan(tuple(self._steps), self._sources)
+
+    def _walk(self, operator: Operator, order: dict[Operator, None]) -> None:
+        for part in below(operator):
+            if part not in order:
+                self._walk(part, order)
+        order.setdefault(operator)
+
+    def _complete(self, operator: Operator) -> Needs:
+        """Return the needs of an operator, with those of the rows that are kept on top of it."""
+        needs = self._needs[operator]
+        # Rows that are kept in order are found by all their values: equal rows leave in the order of their arrival.
+        return replace(needs, columns=_all_of(operator)) if needs.order and not gives_order(operator) else needs
+
+    def _build(self, operator: Operator) -> int:
+        needs = self._needs[operator]
+        inputs = tuple(self._numbers[part] for part in below(operator))
+        parts = [self._steps[number].operator for number in inputs]
+        is_kept = not operator.is_stream and (
+            (needs.slots and not keeps_slots(operator) and not isinstance(operator, JoinOf))
+            or (needs.order and not gives_order(operator))
+        )
+        own = replace(needs, slots=needs.slots and not is_kept, order=needs.order and not is_kept)
+        if isinstance(operator, JoinOf) and needs.slots and not self._is_membership(operator):
+            own, is_kept = replace(own, slots=False), True
+        number = self._add(self._make(operator, parts, own), inputs)
+        if is_kept:
+            number = self._add(Keep(self._steps[number].operator, needs, self._evaluator), (number,))
+        return number
+
+    def _is_membership(self, operator: JoinOf) -> bool:
+        return any(operator in joins_of(other) for other in self._needs if isinstance(other, MembershipOf))
+
+    def _add(self, operator: StepOperator, inputs: tuple[int, ...]) -> int:
+        self._steps.append(EngineStep(operator, inputs))
+        return len(self._steps) - 1
+
+    def _make(self, operator: Operator, parts: list[StepOperator], needs: Needs) -> StepOperator:
+        evaluator = self._evaluator
+        match operator:
+            case StreamInput() | RelationInput():
+                source = InputSource(operator, needs, evaluator)
+                return self._sources.setdefault(operator.name, source)
+            case SampleOf():
+                return Sample(operator, parts[0], evaluator)
+            case WindowOf():
+                return make_window(operator, needs, evaluator, is_closed=self._is_closed)
+            case FilterOf():
+                return Filter(operator, parts[0], evaluator)
+            case ProjectionOf():
+                return Projection(operator, parts[0], needs, evaluator)
+            case JoinOf():
+                return Join(operator, parts, needs, evaluator)
+            case AggregateOf():
+                return Grouping(operator, parts[0], evaluator)
+            case DistinctOf():
+                return Bags(operator, evaluator)
+            case BagOf():
+                return (
+                    Union(operator, parts, needs, evaluator) if operator.form == "union" else Bags(operator, evaluator)
+                )
+            case MembershipOf():
+                return Membership(operator, parts[0], evaluator)
+            case ToStream():
+                maker = RelationStream if operator.form == "rstream" else ChangeStream
+                return maker(operator, parts[0], needs, evaluator)

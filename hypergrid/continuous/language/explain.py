@@ -1,0 +1,360 @@
+"""Explanation of a bound query as stable text: what was assumed, what is computed, and what it holds in memory."""
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hypergrid.continuous.algebra import (
+    AggregateOf,
+    BagOf,
+    DistinctOf,
+    FilterOf,
+    JoinOf,
+    MembershipOf,
+    Operator,
+    ProjectionOf,
+    RelationInput,
+    SampleOf,
+    StreamInput,
+    ToStream,
+    WindowOf,
+    inputs_of,
+)
+from hypergrid.continuous.algebra_text import column_text, duration_text, expression_text, operator_text
+from hypergrid.continuous.expressions import Attribute, Expression, Operation, positions, walk
+from hypergrid.continuous.join_plan import limit_of_distance, plan_join
+from hypergrid.continuous.records import BoundQuery
+from hypergrid.continuous.rewrite import Rewritten
+
+VALUE_BYTES: Final = 8
+"""Bytes of a value in a window's store, of a stamp, and of the number of a row."""
+
+_DAY_S: Final = 86_400
+
+
+@dataclass(frozen=True)
+class WindowProjection:
+    """Projected memory of one window."""
+
+    window: WindowOf
+    label: str
+    columns: tuple[int, ...]
+    """Positions of the attributes that the query uses."""
+    rows: float | None
+    """Rows that it holds, at most; None if the rate of its stream is unknown or it grows without limit."""
+    reason: str = ""
+    """Why the rows are unknown."""
+    span_s: float = 0.0
+    """Time within which its rows lie, of a window of time [s]."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row: its columns, and what says when it leaves."""
+        return VALUE_BYTES * (len(self.columns) + self._queue_words)
+
+    @property
+    def _queue_words(self) -> int:
+        if self.window.form == "unbounded":
+            return 0
+        # The next row of its group, or a stamp and the place of the row.
+        return 1 if self.window.partition else 2
+
+    @property
+    def projected_bytes(self) -> float | None:
+        return None if self.rows is None else self.rows * self.row_bytes
+
+
+def explain_query(
+    query: BoundQuery,
+    *,
+    rewritten: Rewritten | None = None,
+    rates: Mapping[str, float] | None = None,
+    partitions: Iterable[str] = (),
+    origins: Mapping[str, str] | None = None,
+) -> str:
+    """Explain a query.
+
+    Parameters
+    ----------
+    query
+        The bound query.
+    rewritten
+        What rewriting made of its tree; without it the tree as written is explained.
+    rates
+        Mean rate of the streams [rows/s].
+    partitions
+        Sentences: by what a back-test is split into tasks.
+    origins
+        Sentences by relation: where those come from that are computed when they are read.
+    """
+    tree = query.tree if rewritten is None else rewritten.tree
+    kind = f"stream ({query.tree.form})" if isinstance(query.tree, ToStream) else "stream"
+    parts = {
+        f"result: {kind if query.tree.is_stream else 'relation'}": map(_describe_column, query.tree.attributes),
+        "emit": [f"{query.emit}: " + _EMITS[query.emit]],
+        "defaults": query.defaults,
+        "warnings": query.warnings,
+        "windows": [f"{label}: {interval_text(window)}" for label, window in _windows(tree)],
+        "tree": _tree_lines(query.tree),
+    }
+    if rewritten is not None:
+        parts["rewriting"] = rewritten.rules or ("no rule applies",)
+        if rewritten.rules:
+            parts["tree after rewriting"] = _tree_lines(rewritten.tree)
+    parts["computed once"] = [
+        f"{operator_text(part)} over {_leaf_names(part)}: used {count} times"
+        for part, count in _find_shared(tree).items()
+    ]
+    leaves = [part.name for part in _walk_once(tree) if isinstance(part, RelationInput)]
+    parts["surfaces"] = [origin for name, origin in (origins or {}).items() if name in leaves]
+    parts["distances"] = list(_describe_distances(tree))
+    parts["back-test in parts"] = tuple(partitions)
+    parts["memory"] = list(_describe_memory(project_windows(tree, rates or {})))
+    return "\n".join(_section(title, lines) for title, lines in parts.items() if lines) + "\n"
+
+
+_EMITS: Final = {
+    "final": "rows are given after the heartbeat, in order of time",
+    "now": "rows are given at once in order of arrival, with corrections",
+}
+
+
+def _section(title: str, lines: Iterable[str]) -> str:
+    return "\n".join((title, *(f"  {line}" for line in lines)))
+
+
+def _describe_column(attribute: Attribute) -> str:
+    return f"{attribute.name} {attribute.kind}" + (f" [{attribute.unit}]" if attribute.unit else "")
+
+
+def interval_text(window: WindowOf) -> str:
+    """Return the rows that a window holds at instant t (R1)."""
+    if window.form == "now":
+        text = "{t}, the rows of the instant"
+    elif window.form == "unbounded":
+        text = "all rows up to t"
+    elif window.form == "rows":
+        text = f"the last {window.rows:,} row{'s' if window.rows != 1 else ''} up to t"
+        if window.partition:
+            columns = ", ".join(column_text(position, window.attributes) for position in window.partition)
+            text += f" of each {columns}"
+    elif window.slide_ns:
+        length = duration_text(window.range_ns)
+        text = f"(f - {length}, f], where f is t rounded down to a multiple of {duration_text(window.slide_ns)}"
+    else:
+        text = f"(t - {duration_text(window.range_ns)}, t]"
+    return text if window.where is None else f"{text}, of the rows for which its Where is true"
+
+
+def _walk_once(tree: Operator) -> Iterator[Operator]:
+    """Yield the operators of a tree from the root down, equal subtrees once."""
+    seen: set[Operator] = set()
+    below = [tree]
+    while below:
+        part = below.pop()
+        if part not in seen:
+            seen.add(part)
+            yield part
+            below += reversed(inputs_of(part))
+
+
+def _windows(tree: Operator) -> list[tuple[str, WindowOf]]:
+    return [(_label(part), part) for part in _walk_once(tree) if isinstance(part, WindowOf)]
+
+
+def _label(window: WindowOf) -> str:
+    below: Operator = window.input
+    prefix = ""
+    while isinstance(below, SampleOf | FilterOf | ProjectionOf):
+        if not isinstance(below, ProjectionOf):
+            prefix = prefix or ("filtered " if isinstance(below, FilterOf) else "sampled ")
+        below = below.input
+    name = below.name if isinstance(below, StreamInput) else f"a stream of {_leaf_names(below)}"
+    return f"{prefix}{name} [{operator_text(window).removeprefix('window ')}]"
+
+
+def _leaf_names(tree: Operator) -> str:
+    leaves = (part for part in _walk_once(tree) if isinstance(part, StreamInput | RelationInput))
+    return ", ".join(dict.fromkeys(part.name for part in leaves))
+
+
+def _tree_lines(tree: Operator) -> list[str]:
+    """Return a tree, one operator a line, with subtrees that occur more than once in full only where they first do."""
+    numbers = {part: number for number, part in enumerate(_find_shared(tree), start=1)}
+    shown: set[Operator] = set()
+
+    def write(part: Operator, indent: str) -> Iterator[str]:
+        number = numbers.get(part)
+        mark = "" if number is None else f"#{number}: "
+        if part in shown:
+            yield f"{indent}{mark}as above, {operator_text(part)} …"
+            return
+        yield f"{indent}{mark}{operator_text(part)}"
+        for below in inputs_of(part):
+            yield from write(below, indent + "  ")
+        if number is not None:
+            shown.add(part)
+
+    return list(write(tree, ""))
+
+
+def _find_shared(tree: Operator) -> dict[Operator, int]:
+    """Return subtrees that occur more than once, and not always inside a larger one that does, with their numbers."""
+    counts: Counter[Operator] = Counter()
+    above: dict[Operator, set[Operator]] = {}
+    below = [tree]
+    while below:
+        part = below.pop()
+        counts[part] += 1
+        for each in inputs_of(part):
+            above.setdefault(each, set()).add(part)
+            below.append(each)
+    return {part: counts[part] for part in _walk_once(tree)
+            if counts[part] > 1 and inputs_of(part)
+            and not any(counts[parent] == counts[part] for parent in above.get(part, ()))}  # fmt: skip
+
+
+def _describe_distances(tree: Operator) -> Iterator[str]:
+    """Yield what each condition on a distance between two inputs is tested on."""
+    for join in _walk_once(tree):
+        if not isinstance(join, JoinOf):
+            continue
+        plan = plan_join(join)
+        edges = {link.predicate: link.edge_m for link in plan.searched_links}
+        firsts = [part.first for part in plan.inputs]
+        searched = [_list_owners(predicate, firsts) for predicate in edges]
+        for predicate in plan.rest:
+            if not any(isinstance(part, Operation) and part.name == "distance_m" for part in walk(predicate)):
+                continue
+            owners = _list_owners(predicate, firsts)
+            names = " and ".join(_leaf_names(join.inputs[owner]) for owner in owners)
+            if predicate in edges:
+                how = f"grid index of {names}, in cubes of {edges[predicate]:,.0f} m"
+            elif limit_of_distance(predicate) and owners in searched:
+                how = "tested on what the grid of a narrower limit leaves"
+            else:
+                how = f"tested on each pair of {names}: a grid needs a constant upper limit"
+            yield f"{expression_text(predicate, join.attributes)}: {how}"
+
+
+def _list_owners(predicate: Expression, firsts: Sequence[int]) -> list[int]:
+    """Return the inputs of a join that a predicate reads, by the first column of each."""
+    return sorted({bisect_right(firsts, position) - 1 for position in positions(predicate)})
+
+
+# Memory
+
+
+def project_windows(
+    tree: Operator, rates: Mapping[str, float], counts: Mapping[str, float] | None = None
+) -> tuple[WindowProjection, ...]:
+    """Project the memory of the windows of a tree: rows times the bytes that the engine holds of each.
+
+    Parameters
+    ----------
+    tree
+        Tree after rewriting.
+    rates
+        Mean rate of the streams [rows/s]; filters below a window are not taken off.
+    counts
+        Elements that a stream has at most, where it ends.
+    """
+    used: dict[WindowOf, frozenset[int]] = {}
+    _note_used(tree, frozenset(range(len(tree.attributes))), used)
+    return tuple(_project_window(window, columns, rates, counts or {}) for window, columns in used.items())
+
+
+def _project_window(
+    window: WindowOf, columns: frozenset[int], rates: Mapping[str, float], counts: Mapping[str, float]
+) -> WindowProjection:
+    label, held = _label(window), tuple(sorted(columns))
+    count = _rate_of(window.input, counts)
+    limit = math.inf if count is None else count
+    if window.form == "rows":
+        reason = "one such window for each group" if window.partition else ""
+        return WindowProjection(window, label, held, min(float(window.rows), limit), reason)
+    if window.form == "now":
+        return WindowProjection(window, label, held, 0.0)
+    rate = _rate_of(window.input, rates)
+    if rate is None:
+        return WindowProjection(window, label, held, None, "its rate is not known")
+    if window.form == "unbounded":
+        growth = rate * _DAY_S * WindowProjection(window, label, held, None).row_bytes
+        return WindowProjection(window, label, held, None, f"grows by {growth:,.0f} bytes a day, if its rows are kept")
+    span_s = (window.range_ns + window.slide_ns) / 1e9
+    rows = min(rate * span_s, limit)
+    return WindowProjection(window, label, held, rows, span_s=rows / rate if rate else span_s)
+
+
+def _rate_of(tree: Operator, rates: Mapping[str, float]) -> float | None:
+    """Return the rate of a tree, or its count of elements, given those of the streams; None if it is not known."""
+    if isinstance(tree, StreamInput):
+        return rates.get(tree.name)
+    if isinstance(tree, SampleOf):
+        rate = _rate_of(tree.input, rates)
+        return None if rate is None else rate * tree.share
+    if isinstance(tree, FilterOf | ProjectionOf) and tree.is_stream:
+        return _rate_of(tree.input, rates)
+    return None
+
+
+def _note_used(tree: Operator, wanted: frozenset[int], used: dict[WindowOf, frozenset[int]]) -> None:
+    """Note for each window below which of its columns are read, given those of the tree that are."""
+    for part, columns in _used_below(tree, wanted):
+        if isinstance(tree, WindowOf):
+            used[tree] = used.get(tree, frozenset()) | wanted
+        _note_used(part, columns, used)
+
+
+def _used_below(tree: Operator, wanted: frozenset[int]) -> list[tuple[Operator, frozenset[int]]]:
+    match tree:
+        case FilterOf(input=below, predicate=predicate):
+            return [(below, wanted | positions(predicate))]
+        case ProjectionOf(input=below, expressions=expressions):
+            return [(below, frozenset().union(*(positions(expressions[index]) for index in wanted)))]
+        case JoinOf(inputs=inputs, predicate=predicate):
+            wanted = wanted if predicate is None else wanted | positions(predicate)
+            split, start = [], 0
+            for part in inputs:
+                end = start + len(part.attributes)
+                split.append((part, frozenset(index - start for index in wanted if start <= index < end)))
+                start = end
+            return split
+        case AggregateOf(input=below, keys=keys, calls=calls):
+            read = [*keys, *(call.argument for call in calls if call.argument is not None)]
+            return [(below, frozenset().union(*(positions(part) for part in read)))]
+        case MembershipOf(input=below, values=values, other=other):
+            read_here = frozenset().union(*(positions(value) for value in values))
+            return [(below, wanted | read_here), (other, _all_columns(other))]
+        case WindowOf(input=below, where=where):
+            read_by_where = frozenset() if where is None else positions(where)
+            return [(below, wanted | frozenset(tree.partition) | read_by_where)]
+        case BagOf(form="union", left=left, right=right):
+            return [(left, wanted), (right, wanted)]
+        case DistinctOf() | ToStream() | BagOf() | SampleOf():
+            return [(below, _all_columns(below)) for below in inputs_of(tree)]
+    return []
+
+
+def _all_columns(tree: Operator) -> frozenset[int]:
+    return frozenset(range(len(tree.attributes)))
+
+
+def _describe_memory(projections: tuple[WindowProjection, ...]) -> Iterator[str]:
+    total = 0.0
+    for each in projections:
+        columns = f"{len(each.columns)} of {len(each.window.attributes)} columns, {each.row_bytes} bytes a row"
+        if each.projected_bytes is None:
+            yield f"{each.label}: {columns}; {each.reason}"
+        elif each.window.form == "now":
+            yield f"{each.label}: the rows of one instant, {columns}"
+        else:
+            after = f"; {each.reason}" if each.reason else ""
+            rows = f"{each.rows:,.0f} row{'s' if each.rows != 1 else ''}"
+            yield f"{each.label}: {columns}, {rows}: {each.projected_bytes:,.0f} bytes{after}"
+            total += each.projected_bytes
+    if total:
+        yield f"total of the windows that are limited: {total:,.0f} bytes, without indexes of joins and groups"

@@ -1,0 +1,78 @@
+"""Records between the parts of the room: what a query may name, and what the language made of its text."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from hypergrid.continuous.algebra import Operator
+from hypergrid.continuous.expressions import Attributes
+
+TAU: Final = "tau"
+"""Column of instants, of tables and of results."""
+SIGN: Final = "sign"
+"""Column of signs, of relations that change and of results: +1 for a row that enters, -1 for one that leaves."""
+
+LIVE_FILE: Final = "continuous/continuous.sqlite"
+"""File of an archive's live queries, in its folder; named here, as other modules of them load the engine."""
+
+Order: TypeAlias = Literal["time", "arrival"]
+"""Whether the instant of an element is when it was complete, or when it arrived."""
+
+ORDERS: Final[tuple[Order, ...]] = ("time", "arrival")
+
+Emit: TypeAlias = Literal["final", "now"]
+"""When rows are given: after the heartbeat in order of time, or at once in order of arrival with corrections."""
+
+Explanation: TypeAlias = Literal["none", "plan", "measured"]
+"""Prefix of a query: nothing, ``EXPLAIN``, or ``EXPLAIN ANALYZE``."""
+
+
+@dataclass(frozen=True)
+class StreamCatalogue:
+    """Names that queries may use; a name is in one of the first three mappings only.
+
+    Examples
+    --------
+    >>> from hypergrid.continuous.expressions import Attribute
+    >>> catalogue = StreamCatalogue({"S": (Attribute("A", "integer"), Attribute("speed", "number", "km/h"))})
+    >>> catalogue.names
+    ('S',)
+    """
+
+    streams: Mapping[str, Attributes] = field(default_factory=dict)
+    relations: Mapping[str, Attributes] = field(default_factory=dict)
+    views: Mapping[str, str] = field(default_factory=dict)
+    """Text of the query that each view stands for."""
+    functions: Mapping[str, str] = field(default_factory=dict)
+    """Definition of each function of the user: "(x, y) AS expression of x and y"."""
+    static: frozenset[str] = frozenset()
+    """Relations whose rows never change."""
+    flagged: frozenset[str] = frozenset()
+    """Streams whose attribute `flag` is a quality flag: by default queries take those that pass (R8)."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Mean rate of streams [rows/s], for projections of memory; streams without one are not projected."""
+    counts: Mapping[str, float] = field(default_factory=dict)
+    """Elements that streams have, at most, where it is known."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where relations come from that are computed when they are read, as sentences."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all streams, relations and views, in alphabetical order."""
+        return tuple(sorted((*self.streams, *self.relations, *self.views)))
+
+
+@dataclass(frozen=True)
+class BoundQuery:
+    """Query whose names, types and units are resolved."""
+
+    text: str
+    """The query as it was written, without the statements before it."""
+    tree: Operator
+    defaults: tuple[str, ...] = ()
+    """Sentences: what the text leaves open, and what was taken."""
+    emit: Emit = "final"
+    warnings: tuple[str, ...] = ()
+    """Sentences: what is likely to surprise."""
+    explanation: Explanation = "none"
+    """Whether the text asks to be explained instead of run."""

@@ -1,0 +1,1 @@
+"""Continuous queries for callers of the web API: names, explanations, back-tests."""

@@ -1,0 +1,62 @@
+"""The workloads of `bench_cql` by Flink SQL in one JVM: columns of Arrow as input, rows in order of time, one task."""
+
+from functools import cache
+from typing import Any
+
+import pandas as pd
+from pyflink.common import Configuration
+from pyflink.datastream import StreamExecutionEnvironment
+from pyflink.table import DataTypes, EnvironmentSettings, Schema, StreamTableEnvironment
+
+from tests.bench.cql_peer_program import Columns, Job, serve
+
+QUERIES = {
+    "filter": "SELECT tau FROM given WHERE A > 10 AND B < 20 AND C > 40",
+    "sliding_mean": """SELECT tau, station, AVG(`value`) OVER (PARTITION BY station ORDER BY instant
+        RANGE BETWEEN INTERVAL '59:59.999' MINUTE TO SECOND(3) PRECEDING AND CURRENT ROW) AS mean FROM given""",
+}
+
+
+@cache
+def environment() -> StreamTableEnvironment:
+    """Return the one environment of this process, whose JVM stays."""
+    settings = Configuration()
+    settings.set_string("parallelism.default", "1")
+    stream = StreamExecutionEnvironment.get_execution_environment(settings)
+    stream.set_parallelism(1)
+    return StreamTableEnvironment.create(stream, EnvironmentSettings.in_streaming_mode())
+
+
+def run(job: Job, columns: Columns) -> Columns:
+    """Return the rows of a workload, or send them to Flink's own sink that drops them."""
+    tables = environment()
+    types: list[Any] = [
+        DataTypes.BIGINT() if values.dtype.kind == "i" else DataTypes.DOUBLE() for values in columns.values()
+    ]
+    kinds = DataTypes.ROW([DataTypes.FIELD(name, kind) for name, kind in zip(columns, types, strict=True)])
+    table = tables.from_pandas(pd.DataFrame(columns), kinds)
+    if job.workload == "sliding_mean":
+        # Flink's instants have milliseconds where time is event time.
+        timed = Schema.new_builder()
+        for name, kind in zip(columns, types, strict=True):
+            timed.column(name, kind)
+        timed.column_by_expression("instant", "TO_TIMESTAMP_LTZ(tau / 1000000, 3)")
+        timed.watermark("instant", "instant")
+        table = tables.from_data_stream(tables.to_data_stream(table), timed.build())
+    tables.create_temporary_view("given", table)
+    result = tables.sql_query(QUERIES[job.workload])
+    if job.is_checked:
+        frame = result.to_pandas()
+        tables.drop_temporary_view("given")
+        return {name: frame[name].to_numpy() for name in frame}
+    names = ", ".join(
+        f"{name} {'DOUBLE' if name == 'mean' else 'BIGINT'}" for name in result.get_schema().get_field_names()
+    )
+    tables.execute_sql(f"CREATE TEMPORARY TABLE IF NOT EXISTS dropped ({names}) WITH ('connector' = 'blackhole')")
+    result.execute_insert("dropped").wait()
+    tables.drop_temporary_view("given")
+    return {}
+
+
+if __name__ == "__main__":
+    serve(run)

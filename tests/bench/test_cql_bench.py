@@ -1,0 +1,206 @@
+"""The benchmark of continuous queries: what it reports, on few rows; its checks of results are part of it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from hypergrid.continuous.engine import ChangeBatch, ElementBatch
+from tests.bench import cql_peers_apart
+from tests.bench.bench_cql import (
+    CASES,
+    LONG_CASES,
+    QUERIES,
+    check,
+    make_feeds,
+    measure,
+    measure_peers,
+    run_text,
+    tables,
+)
+from tests.bench.cql_near import QUERIES as NEAR_QUERIES
+from tests.bench.cql_near import compare as compare_near
+from tests.bench.cql_near import make_feeds as make_near
+from tests.bench.cql_near import measure_near, run_near
+from tests.bench.cql_peers import PEERS, WORKLOADS, compare, hold_core, run_peer
+from tests.bench.cql_peers_apart import (
+    PROGRAMS,
+    RESULT,
+    WHOLE,
+    Peer,
+    cut_feed,
+    measure_apart,
+    rate_rows,
+    round_instants,
+    run_program,
+)
+
+
+@pytest.mark.parametrize("case", QUERIES)
+def test_rates_are_reported_with_their_aims(case: str) -> None:
+    measured = measure(case, pairs=1, rows=6000)
+    [row] = measured["rates"]
+    assert row["case"] == case
+    assert row["elements"] == (6000 if case == "filter" else 12000)
+    assert row["elements_per_cpu_s"] > row["range"][0] - 1
+    assert row["is_met"] == (row["elements_per_cpu_s"] >= row["aim"])
+    json.dumps(measured)
+    [(_, columns, listed)] = tables(measured)
+    assert all(len(line) == len(columns) for line in listed)
+
+
+def test_a_wrong_result_is_met() -> None:
+    feeds = make_feeds("filter", 100)
+    columns = tuple(column[:1] for column in feeds["S"].columns)
+    with pytest.raises(AssertionError, match="filter"):
+        check("filter", feeds, [ChangeBatch(feeds["S"].tau[:1] + 1, np.ones(1, np.int8), columns)])
+
+
+def test_registering_is_measured_to_the_first_answer() -> None:
+    measured = measure("registering", pairs=1)
+    assert set(measured["registering"]["cpu_ms"]) == set(QUERIES)
+    assert len(tables(measured)) == 1
+
+
+def test_memory_is_measured_from_outside() -> None:
+    measured = measure("memory", rows=400_000)
+    sizes = measured["memory"]["sizes"]
+    assert [part["rows"] for part in sizes] == [100_000, 200_000, 400_000]
+    for part in sizes:
+        # Two columns, a stamp and a place.
+        assert part["bytes_a_row_projected"] == 32
+        assert part["bytes_a_row_resident"] > 0
+        assert "32 bytes a row" in part["explained"] or "total" in part["explained"]
+    json.dumps(measured)
+    [(_, columns, listed)] = tables(measured)
+    assert all(len(line) == len(columns) for line in listed)
+
+
+def test_near_points_are_compared_with_all_pairs() -> None:
+    listed = measure_near(1, 3000, 200)
+    assert {row["query"] for row in listed} == set(NEAR_QUERIES)
+    assert all(row["rows"] > 0 and row["ratio"] > 0 for row in listed)
+    measured = {"rates": [], "near": listed}
+    json.dumps(measured)
+    [(_, columns, rows)] = tables(measured)
+    assert all(len(row) == len(columns) for row in rows)
+
+
+def test_a_wrong_row_of_near_points_is_met() -> None:
+    changes, _ = run_near(NEAR_QUERIES["stations near lightning"], make_near(3000, 200), is_indexed=True)
+    compare_near("it", changes, changes)
+    with pytest.raises(AssertionError, match="differ"):
+        compare_near("it", changes, ChangeBatch(changes.tau + 1, changes.sign, changes.columns))
+    nothing = ChangeBatch(changes.tau[:0], changes.sign[:0], tuple(part[:0] for part in changes.columns))
+    with pytest.raises(AssertionError, match="empty"):
+        compare_near("it", nothing, nothing)
+
+
+def test_each_query_is_a_case() -> None:
+    assert set(CASES) == {"all", *QUERIES, "near", "registering", "memory", *LONG_CASES}
+
+
+def test_peers_give_the_engines_rows() -> None:
+    listed = measure_peers(6000, 1, (500, 3000))
+    assert {row["workload"] for row in listed} == set(WORKLOADS)
+    assert {(row["run"], row["batch"]) for row in listed} == {
+        (run, size) for run in ("ours", *PEERS) for size in (500, 3000)
+    }
+    assert all(row["is_met"] == (row["ours_over_it"] >= row["aim"]) for row in listed if row["run"] != "ours")
+    measured = {"rates": [], "peers": listed}
+    json.dumps(measured)
+    [(_, columns, rows)] = tables(measured)
+    assert all(len(row) == len(columns) for row in rows)
+
+
+def compute_both(workload: str, size: int) -> tuple[dict[str, ElementBatch], list[ChangeBatch], list[NDArray[Any]]]:
+    """Return the input of a workload, the engine's changes and the rows of Polars."""
+    # 40,000 readings are more than an hour: some leave the window of the mean.
+    feeds = make_feeds(WORKLOADS[workload], 40_000 if "mean" in workload else 6000)
+    return feeds, run_text(workload, feeds, size), run_peer(workload, PEERS["polars"](workload), feeds, size)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_a_wrong_row_of_a_peer_is_met(workload: str) -> None:
+    feeds, ours, rows = compute_both(workload, 2000)
+    compare(workload, feeds, ours, rows, 2000)
+    wrong = [column.copy() for column in rows]
+    wrong[-1][-1] += 1
+    with pytest.raises(AssertionError, match=workload):
+        compare(workload, feeds, ours, wrong, 2000)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_a_missing_row_of_a_peer_is_met(workload: str) -> None:
+    feeds, ours, rows = compute_both(workload, 2000)
+    with pytest.raises(AssertionError, match=workload):
+        compare(workload, feeds, ours, [column[1:] for column in rows], 2000)
+    # As many rows as there should be, of which one stands twice and one is missing.
+    twice = [np.concatenate([column[1:], column[-1:]]) for column in rows]
+    with pytest.raises(AssertionError, match=workload):
+        compare(workload, feeds, ours, twice, 2000)
+
+
+def test_means_of_a_slide_that_are_missing_are_met() -> None:
+    feeds, ours, rows = compute_both("mean_at_ends", 2000)
+    kept = rows[0] != rows[0][0]
+    with pytest.raises(AssertionError, match="mean_at_ends"):
+        compare("mean_at_ends", feeds, ours, [column[kept] for column in rows], 2000)
+
+
+def test_the_measurement_stays_on_one_core() -> None:
+    before = os.sched_getaffinity(0)
+    with hold_core() as core:
+        assert os.sched_getaffinity(0) == {core}
+        child = subprocess.run(
+            [sys.executable, "-c", "import os; print(*os.sched_getaffinity(0))"],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert child.stdout.split() == [str(core)]
+    assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.parametrize(("workload", "batch"), [("filter", WHOLE), ("sliding_mean", 8000)])
+def test_spark_gives_the_engines_rows(workload: str, batch: int) -> None:
+    # More than an hour of readings in the first half, in five batches.
+    [(stream, feed)] = make_feeds(workload, 80_000 if workload == "sliding_mean" else 6000).items()
+    if workload == "sliding_mean":
+        feed = cut_feed(round_instants(feed), 70_000)
+    half = {stream: cut_feed(feed, len(feed.tau) // 2)}
+    seconds, rows = run_program(Path(sys.executable), "spark", workload, feed, batch)
+    assert set(seconds) == {"half_cpu_s", "cpu_s"}
+    compare(workload, half, run_text(workload, half), [rows[name] for name in RESULT[workload]])
+
+
+def test_peers_without_an_environment_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = {name: Peer("no-environment", peer.aim, peer.batches) for name, peer in PROGRAMS.items()}
+    monkeypatch.setattr(cql_peers_apart, "PROGRAMS", absent)
+    listed = measure_apart({"filter": make_feeds("filter", 1000)}, 1, run_text)
+    assert [row["run"] for row in listed if row["batch"] in (None, 65536)] == list(PROGRAMS)
+    assert all("make cql-peers" in row["failure"] for row in listed)
+    [(_, columns, rows)] = tables({"rates": [], "apart": listed})
+    assert all(len(row) == len(columns) for row in rows)
+
+
+def test_a_rate_that_the_start_hides_is_that_of_all_rows() -> None:
+    assert rate_rows(100, 3.0, 1.0) == 25.0
+    assert rate_rows(100, 1.0, 1.1) == 100.0
+
+
+@pytest.mark.parametrize("name", ["peers", "flink"])
+def test_the_lists_of_peers_are_pinned_by_hashes(name: str) -> None:
+    folder = Path(__file__).parents[2] / "tools" / "cql_peers"
+    text = (folder / f"{name}.lock").read_text()
+    blocks = re.split(r"^(?=\S)", text, flags=re.MULTILINE)[1:]
+    assert all(re.match(r"[a-z0-9._-]+==\S+", block) and "--hash=sha256:" in block for block in blocks)
+    assert "://" not in text
+    assert "--index" not in text
+    wanted = re.findall(r"^[^=<\s]+==\S+", (folder / f"{name}.txt").read_text(), flags=re.MULTILINE)
+    assert set(wanted) <= {re.split(r"[\s;]", block)[0] for block in blocks}

@@ -1,0 +1,13 @@
+"""The benchmark of back-tests on Spark, on few readings: each way writes the file of one process."""
+
+from tests.bench.cql_spark import QUERIES, measure_spark, spark_table
+
+
+def test_each_way_writes_the_same_file() -> None:
+    measured = measure_spark(4, 3, with_cluster=False)
+    assert measured["readings"] == 4 * 144 * 3
+    assert [run["split"] for run in measured["runs"]] == [split for split in QUERIES for _ in range(3)]
+    assert all(run["rows"] > 0 for run in measured["runs"])
+    assert any(run["tasks"] > 1 for run in measured["runs"])
+    _, columns, rows = spark_table(measured)
+    assert all(len(row) == len(columns) for row in rows)

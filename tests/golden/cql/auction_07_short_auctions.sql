@@ -1,0 +1,9 @@
+-- Auctions that close within five hours.
+Register Relation Category (category integer, name text, parent integer);
+Register Relation Item (item integer, name text, category integer);
+Register Relation Person (person integer, name text, city text, state text);
+Register Stream OpenAuction (item integer, seller integer, start_price number);
+Register Stream ClosedAuction (item integer, buyer integer);
+Register Stream Bid (item integer, bidder integer, price number);
+
+Select Rstream(o.*) From OpenAuction [Range 5 Hours] o, ClosedAuction [Now] c Where o.item = c.item

@@ -1,0 +1,123 @@
+"""The engine gives what the oracle does on the golden queries, when results are final, and how bad input is named."""
+
+import math
+
+import numpy as np
+import pytest
+
+from hypergrid.continuous.algebra import WindowOf
+from hypergrid.continuous.engine import ContinuousEngine, ElementBatch
+from hypergrid.continuous.engine.kernels import compiled
+from hypergrid.continuous.engine.warm import warm
+from hypergrid.continuous.expressions import NULL_INTEGER
+from hypergrid.continuous.rewrite import rewrite
+from hypergrid.core.errors import InvalidQuery, NotFound
+from tests.support.continuous_engine import collect, engine_result, make_batch
+from tests.support.continuous_golden import NAMES, read_inputs, read_script
+from tests.support.continuous_oracle import Oracle, net_changes, oracle_result
+from tests.support.continuous_trees import aggregate, aggregate_call, column, stream
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_golden_queries_give_what_the_oracle_does_as_written_and_rewritten(name: str) -> None:
+    script = read_script(name)
+    streams, relations = read_inputs(name, script.catalogue)
+    tree = script.queries[-1].tree
+    until = Oracle(tree, streams, relations, "half-open", None).until
+    expected = _rounded(oracle_result(tree, streams, relations))
+    for number, plan in enumerate((tree, rewrite(tree, script.catalogue.static).tree)):
+        rng = np.random.default_rng(number)
+        result = engine_result(plan, streams, relations, rng, until=until, is_shuffled=number == 1)
+        assert _rounded(result) == expected
+
+
+def _rounded(changes: list) -> dict:
+    """Return net changes with numbers of nine digits: distances and powers have other last bits in numpy."""
+    return net_changes(
+        (tau, sign, tuple(float(f"{value:.9g}") if isinstance(value, float) else value for value in row))
+        for tau, sign, row in changes
+    )
+
+
+def test_results_come_once_their_instant_is_complete() -> None:
+    source = stream("S", "a:i")
+    engine = ContinuousEngine(source)
+    engine.push("S", make_batch([(1, 1, (1,)), (2, 1, (2,))], source.attributes, engine.texts))
+    assert collect(engine) == [(1, 1, (1,))]
+    engine.push("S", make_batch([(2, 1, (3,))], source.attributes, engine.texts, 2))
+    assert collect(engine) == []
+    engine.advance(3)
+    assert collect(engine) == [(2, 1, (2,)), (2, 1, (3,))]
+
+
+def test_elements_before_the_heartbeat_are_refused_and_not_dropped() -> None:
+    source = stream("S", "a:i")
+    engine = ContinuousEngine(source)
+    engine.advance(3)
+    with pytest.raises(InvalidQuery, match="come late"):
+        engine.push("S", make_batch([(2, 1, (3,))], source.attributes, engine.texts))
+    with pytest.raises(InvalidQuery, match="do not go back"):
+        engine.advance(2)
+    # Those after it are taken as if nothing had been.
+    engine.push("S", make_batch([(3, 1, (4,))], source.attributes, engine.texts))
+    engine.advance(4)
+    assert collect(engine) == [(3, 1, (4,))]
+
+
+def test_elements_of_an_instant_are_ordered_by_arrival_series_and_number() -> None:
+    window = WindowOf(stream("S", "a:i"), "rows", rows=1)
+    orders = {
+        "arrival": ElementBatch(np.zeros(3, np.int64), (np.arange(3),), arrival=np.array([1, 9, 1])),
+        "series": ElementBatch(
+            np.zeros(3, np.int64), (np.arange(3),), arrival=np.array([1, 1, 1]), series=np.array([2, 3, 1])
+        ),
+        "number": ElementBatch(np.zeros(3, np.int64), (np.arange(3),), number=np.array([7, 8, 3])),
+        "position": ElementBatch(np.zeros(3, np.int64), (np.arange(3),)),
+    }
+    last = {}
+    for name, batch in orders.items():
+        engine = ContinuousEngine(window)
+        engine.push("S", batch)
+        engine.advance(1)
+        last[name] = [row for *_, row in collect(engine)]
+    assert last == {"arrival": [(1,)], "series": [(1,)], "number": [(1,)], "position": [(2,)]}
+
+
+def test_sums_have_the_bits_of_the_exact_sum_after_any_number_of_slides() -> None:
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=3000) * 10.0 ** rng.integers(-12, 12, 3000)
+    source = stream("S", "v:n")
+    tree = aggregate(WindowOf(source, "rows", rows=50), total=aggregate_call("sum", column(source, "v")))
+    engine = ContinuousEngine(tree)
+    engine.push("S", ElementBatch(np.arange(3000), (values,)))
+    engine.advance(3000)
+    changes = {tau: row[0] for tau, sign, row in collect(engine) if sign > 0}
+    total = 0.0
+    for tau in range(3000):
+        # A number that is too small to change the sum changes nothing.
+        total = changes.get(tau, total)
+        assert total == math.fsum(values[max(0, tau - 49) : tau + 1])
+
+
+def test_bad_input_is_named() -> None:
+    source = stream("S", "a:i b:n")
+    engine = ContinuousEngine(source)
+    with pytest.raises(NotFound, match="unknown input 'T'"):
+        engine.push("T", ElementBatch(np.zeros(1, np.int64), ()))
+    with pytest.raises(InvalidQuery, match="needs 2 columns"):
+        engine.push("S", ElementBatch(np.zeros(1, np.int64), (np.zeros(1),)))
+    with pytest.raises(InvalidQuery, match="1 values of float64"):
+        engine.push("S", ElementBatch(np.zeros(1, np.int64), (np.zeros(1, np.int64), np.zeros(1, np.int64))))
+    columns = (np.zeros(1, np.int64), np.zeros(1))
+    with pytest.raises(InvalidQuery, match="cannot remove"):
+        engine.push("S", ElementBatch(np.zeros(1, np.int64), columns, sign=np.array([-1], np.int8)))
+    with pytest.raises(InvalidQuery, match="without instant"):
+        engine.push("S", ElementBatch(np.array([NULL_INTEGER]), (np.zeros(1, np.int64), np.zeros(1))))
+
+
+def test_compiled_functions_are_a_closed_list_of_at_most_twelve_with_one_specialisation_each() -> None:
+    assert len(compiled.FUNCTIONS) == 12
+    warm()
+    assert {function.__name__: len(function.signatures) for function in compiled.FUNCTIONS} == {
+        function.__name__: 1 for function in compiled.FUNCTIONS
+    }

@@ -1,0 +1,41 @@
+"""Queues of windows: against a list, over the bounds of blocks, and kept as a state."""
+
+import numpy as np
+import pytest
+
+from hypergrid.continuous.engine.operators.window import BLOCK_ROWS, Fifo
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_queue_is_a_list_of_rows(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    queue, rows, newest = Fifo(), [], 0
+    for _ in range(60):
+        count = int(rng.choice([0, 1, 7, BLOCK_ROWS // 2, BLOCK_ROWS, 2 * BLOCK_ROWS + 1]))
+        stamps = newest + np.cumsum(rng.integers(0, 3, count))
+        slots = rng.integers(0, 1000, count)
+        newest = int(stamps[-1]) if count else newest
+        queue.append(slots, stamps)
+        rows += zip(slots.tolist(), stamps.tolist(), strict=True)
+        bound = int(rng.integers(rows[0][1] if rows else 0, newest + 2))
+        assert queue.count_before(bound) == sum(stamp < bound for _, stamp in rows)
+        first, stop = sorted(rng.integers(0, len(rows) + 1, 2).tolist())
+        assert queue.slots(first, stop).tolist() == [slot for slot, _ in rows[first:stop]]
+        assert queue.stamps(first, stop).tolist() == [stamp for _, stamp in rows[first:stop]]
+        leaving = int(rng.integers(0, len(rows) + 1)) if rng.random() < 0.5 else 0
+        queue.drop(leaving)
+        rows = rows[leaving:]
+        assert len(queue) == len(rows)
+        # Parts of the first and the last block, and a block that is kept for rows to come.
+        held = sum(block.nbytes for block in (*queue._blocks, *queue._spare))
+        assert held <= 16 * (len(rows) + 3 * BLOCK_ROWS)
+        other = Fifo()
+        other.load(queue.save())
+        assert other.slots(0, len(other)).tolist() == [slot for slot, _ in rows]
+
+
+def test_positions_past_the_end_are_empty() -> None:
+    queue = Fifo()
+    assert len(queue.stamps(5, 0)) == 0
+    queue.append(np.arange(3), np.arange(3))
+    assert len(queue.slots(2 * BLOCK_ROWS, 3)) == 0
