@@ -15,6 +15,7 @@ from hypergrid.archive.state_backup import has_access_control
 from hypergrid.cli.archive_argument import ArchiveArgument
 from hypergrid.cli.console import show_json, show_message, show_stages
 from hypergrid.cli.options import JsonOption
+from hypergrid.continuous.records import LIVE_FILE
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.settings import read_settings
 from queries.jobs.job_history import FILE as JOBS
@@ -33,7 +34,7 @@ def backup(
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="Folder of the backup: new, or an earlier one.")],
     *,
     with_server: Annotated[
-        bool, typer.Option("--with-server", help="Take keys, audit log, jobs and standing queries along.")
+        bool, typer.Option("--with-server", help="Take keys, audit log, jobs, standing and continuous queries along.")
     ] = False,
     settings: Annotated[
         Path | None, typer.Option(help="Settings file (TOML): where the server keeps keys, with --with-server.")
@@ -84,7 +85,7 @@ def restore(
     if as_json:
         show_json(asdict(done))
         return
-    made_anew = "" if done.state_made else "; keys, jobs and standing queries are made anew"
+    made_anew = "" if done.state_made else "; keys, jobs, standing and continuous queries are made anew"
     show_message(
         f"{done.archive} is the archive at snapshot {done.snapshot}: {done.files_copied:,} files "
         f"({done.bytes_copied:,} bytes) in {done.seconds:.2f} s{made_anew}"
@@ -103,7 +104,8 @@ def secure_state(archive: Path, made: str) -> list[str]:
     """Make the state of a restored archive safe to serve.
 
     All keys are revoked but kept in the file, so access control stays on. Unfinished jobs are marked as failed.
-    Standing queries are paused and pending alerts cancelled.
+    Standing queries are paused and pending alerts cancelled. Continuous queries are as they were: the backup's archive
+    holds all that they took, so they go on after their last results.
 
     Parameters
     ----------
@@ -122,6 +124,7 @@ def secure_state(archive: Path, made: str) -> list[str]:
         (archive / SERVER / JOBS, _end_jobs),
         # Pending alerts are cancelled because the server that was backed up may have sent them.
         (archive / STANDING / CATALOGUE, _pause_standing),
+        (archive / LIVE_FILE, _count_continuous),
     )
     notes = [step(path, why) for path, step in steps if path.exists()]
     if has_access_control(archive / SERVER) and not (archive / SERVER / KEYS).exists():
@@ -153,3 +156,10 @@ def _pause_standing(path: Path, why: str) -> str:
         f"standing queries: {paused} paused, with their webhooks and mails ('hypergrid standing resume'); "
         f"{refused} waiting alerts will not be sent"
     )
+
+
+def _count_continuous(path: Path, _why: str) -> str:
+    from hypergrid.continuous.live.store import LiveStore  # noqa: PLC0415 - loads numba
+
+    with closing(LiveStore(path)) as store:
+        return f"continuous queries: {len(store.list_entries())}, which go on after the results that they gave"

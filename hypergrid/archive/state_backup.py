@@ -20,7 +20,7 @@ from hypergrid.archive.disk.row_checksums import find_damage
 from hypergrid.archive.integrity import Defect
 from hypergrid.core.errors import CannotBackUp, DamagedArchive
 
-STATE: Final = ("server", "standing")
+STATE: Final = ("server", "standing", "continuous")
 """Folders of an archive that hold state beside its data."""
 KEY: Final = "state"
 """Entry of a backup's marker: the folder, the instant, and checksum and size of each file."""

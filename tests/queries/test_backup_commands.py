@@ -5,16 +5,22 @@ import shutil
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
+import pandas
 import pytest
 
 import hypergrid as hg
 from hypergrid.archive import Archive
 from hypergrid.archive.durability.backup import MARKER, back_up, restore
+from hypergrid.continuous.live import LiveQuery
+from hypergrid.continuous.live.live_query import find_start
+from hypergrid.continuous.live.store import LiveOptions, LiveStore
+from hypergrid.continuous.records import LIVE_FILE
 from hypergrid.core.errors import CannotBackUp, DamagedArchive
+from hypergrid.core.times import SECOND_NS
 from queries.backup_commands import secure_state
 from queries.jobs.job_history import Journal
 from queries.jobs.runner import Runner
@@ -27,14 +33,19 @@ from tests.hypergrid.cli.test_archive_commands import run
 from tests.queries.test_damaged_state import NOW_NS, write_audit, write_jobs, write_keys, write_standing
 from tests.serving import SharedServer
 
-STATE = ["server/audit.jsonl", "server/jobs.sqlite", "server/keys.sqlite", "standing/standing.sqlite"]
+STATE = [
+    "server/audit.jsonl", "server/jobs.sqlite", "server/keys.sqlite", "standing/standing.sqlite",
+    "continuous/continuous.sqlite",
+]  # fmt: skip
+
+WARM = "Select station, Avg(value) As mean From air_temperature [Range 2 Hours] Group By station"
 
 
 @pytest.fixture
 def place(archive: hg.OpenArchive, tmp_path: Path) -> Path:
     """An archive with state of every kind beside its data, and with what stays where it is."""
     path = tmp_path / "archive"
-    shutil.copytree(archive.path, path, ignore=shutil.ignore_patterns("server", "standing"))
+    shutil.copytree(archive.path, path, ignore=shutil.ignore_patterns("server", "standing", "continuous"))
     (path / "server").mkdir()
     (path / "standing" / "results" / "frost-0").mkdir(parents=True)
     (path / "standing" / "lock").touch()
@@ -43,6 +54,10 @@ def place(archive: hg.OpenArchive, tmp_path: Path) -> Path:
     write_jobs(path / "server" / "jobs.sqlite")
     write_audit(path / "server" / "audit.jsonl")
     write_standing(path / "standing" / "standing.sqlite")
+    (path / "continuous").mkdir()
+    (path / "continuous" / "tap.lock").touch()
+    with closing(LiveStore(path / LIVE_FILE)) as store:
+        store.add("warm", WARM, LiveOptions(find_start(archive)))
     return path
 
 
@@ -57,10 +72,10 @@ def keys_of(folder: Path) -> Iterator[KeyStore]:
 
 def test_state_travels_only_where_it_is_asked_for(place: Path, tmp_path: Path) -> None:
     status, _, told = run("backup", place, tmp_path / "backup")
-    assert (status, "not in it, as state beside the data: server, standing" in told) == (0, True)
+    assert (status, "not in it, as state beside the data: continuous, server, standing" in told) == (0, True)
     assert not any((tmp_path / "backup").rglob("*.sqlite"))
     status, _, told = run("restore", tmp_path / "bare", tmp_path / "backup")
-    assert (status, "keys, jobs and standing queries are made anew" in told) == (0, True)
+    assert (status, "keys, jobs, standing and continuous queries are made anew" in told) == (0, True)
     # But for whether access needs keys: it does, and there are none.
     assert "access control stays on, so make new ones: 'hypergrid keys create'" in told
     assert [path.name for path in (tmp_path / "bare" / "server").iterdir()] == ["keys.required"]
@@ -89,7 +104,8 @@ def test_what_goes_and_what_stays_is_told(place: Path, tmp_path: Path) -> None:
     status, _, told = run("backup", place, tmp_path / "backup", "--with-server")
     assert status == 0
     assert f"state of the server in it, of now: {', '.join(STATE)}" in told
-    assert "not in it, as state beside the data: server/hypergrid.pid, standing/lock, standing/results" in told
+    left_out = "continuous/tap.lock, server/hypergrid.pid, standing/lock, standing/results"
+    assert f"not in it, as state beside the data: {left_out}" in told
     copies = [path for path in (tmp_path / "backup").rglob("*.*") if path.suffix in (".sqlite", ".jsonl")]
     assert {stat.S_IMODE(path.stat().st_mode) for path in copies} == {0o600}
     assert len(copies) == len(STATE)
@@ -165,6 +181,25 @@ def test_jobs_come_back_ended_and_standing_queries_paused(place: Path, tmp_path:
     assert len(store.alerts()) == 4
     store.close()
     assert list(Archive.open(tmp_path / "restored").check(deep=True)) == []
+
+
+def test_continuous_queries_go_on_after_the_results_that_they_gave(place: Path, tmp_path: Path) -> None:
+    with closing(LiveStore(place / LIVE_FILE)) as store:
+        query = LiveQuery(hg.open(place), store, "warm")
+        # Half of the way, so that the restored one has its state to go on from.
+        half = query.step(longest_ns=6 * 3600 * SECOND_NS)
+        back_up(place, tmp_path / "backup", now_ns=NOW_NS, with_server=True)
+        while query.step():
+            pass
+        want = query.rows()
+    done = restore(tmp_path / "backup", tmp_path / "restored", secure=secure_state)
+    assert "continuous queries: 1, which go on after the results that they gave" in done.notes
+    with closing(LiveStore(tmp_path / "restored" / LIVE_FILE)) as store:
+        restored = LiveQuery(hg.open(tmp_path / "restored"), store, "warm")
+        assert 0 < len(restored.rows()) == half < len(want)
+        while restored.step():
+            pass
+        pandas.testing.assert_frame_equal(restored.rows(), want)
 
 
 def test_state_is_consistent_while_a_server_writes(place: Path, tmp_path: Path) -> None:

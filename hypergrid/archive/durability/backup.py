@@ -6,10 +6,10 @@ copies only new files. During a backup a branch beside main keeps snapshots from
 is read, and read back from the disk once everything is written; only then do the references move. A run that is killed
 or fills the disk leaves the previous backup intact.
 
-Data acknowledged by a receiver are copied first (`spool/`), so none are missing: records committed meanwhile are
-included twice, and ingesting them a second time changes nothing. State of other rooms is left out, and reported, unless
-requested (`state_backup`). Whether access needs keys is always recorded: a restored archive has the same access
-control.
+Data acknowledged by a receiver are copied before the snapshot is chosen (`spool/`), so none are missing: records
+committed meanwhile are included twice, and ingesting them a second time changes nothing. State of other rooms is left
+out, and reported, unless requested (`state_backup`); it is copied first of all, so that values and spool hold all that
+it knows. Whether access needs keys is always recorded: a restored archive has the same access control.
 """
 
 import os
@@ -105,7 +105,7 @@ class BackupReport:
     files_removed: int
     """Number of files of the backup that no snapshot needs any more."""
     left_out: tuple[str, ...]
-    """Content of the archive's folder that is not in the backup: keys, jobs, standing queries, work in progress."""
+    """Content of the archive's folder that is not in the backup: state beside the data, work in progress."""
     seconds: float
     state: tuple[str, ...] = ()
     """State files of the server that were included or restored."""
@@ -154,7 +154,7 @@ def back_up(
     now_ns
         The current time [ns since 1970 UTC].
     with_server
-        Include keys, audit log, jobs and standing queries. Otherwise an earlier copy of them is kept.
+        Include keys, audit log, jobs, standing and continuous queries. Otherwise an earlier copy of them is kept.
     server
         Folder of keys, audit log and jobs, if outside the archive.
     progress
@@ -333,9 +333,9 @@ class _BackupRun:
 
     def run(self, stack: ExitStack, now_ns: int) -> BackupReport:
         source = self.archive.path
-        self._copy_spool()
-        # Before the snapshot is chosen, so that the backup contains everything that standing queries have seen.
+        # First, so that the backup contains everything that standing and continuous queries have seen.
         self._copy_state()
+        self._copy_spool()
         repository = stack.enter_context(_keep_snapshots(self.archive))
         head = repository.lookup_branch(BRANCH)
         self.archive = self.archive.at_snapshot(head)
