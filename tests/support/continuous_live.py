@@ -27,6 +27,7 @@ class ListedVersions:
     versions: list[Inputs]
     reads: list[Window] = field(default_factory=list)
     """Windows that were read, parts of equal windows apart."""
+    floor_ns: int = START
 
     def _leaves(self) -> dict[str, StreamInput | RelationInput]:
         return {p.name: p for p in walk_operators(self.tree) if isinstance(p, StreamInput | RelationInput)}

@@ -174,11 +174,18 @@ class ContinuousEngine:
         firsts = [source.first_tau for source in self._plan.sources.values() if source.is_stream]
         return all(first is not None and first < tau for first in firsts)
 
-    def begin_at(self, tau: int, like: "ContinuousEngine") -> None:
-        """Begin at an instant as if there had been elements before, at those of another engine of the tree."""
-        for step, other in zip(self._plan.steps, like._plan.steps, strict=True):  # noqa: SLF001
-            first = other.operator.first_tau
-            step.operator.first_tau = None if first is None else max(first, tau)
+    def begin_at(self, tau: int, like: "ContinuousEngine | None" = None) -> None:
+        """Begin at an instant as if there had been elements before, at those of another engine of the tree.
+
+        Without another engine each stream counts as one with elements before the instant.
+        """
+        if like is None:
+            for source in self._plan.sources.values():
+                source.first_tau = tau if source.is_stream else source.first_tau
+        else:
+            for step, other in zip(self._plan.steps, like._plan.steps, strict=True):  # noqa: SLF001
+                first = other.operator.first_tau
+                step.operator.first_tau = None if first is None else max(first, tau)
         self.advance(tau)
 
     def save(self) -> bytes:

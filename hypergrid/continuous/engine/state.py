@@ -76,8 +76,8 @@ def batches_of(state: State) -> list[ElementBatch]:
     return [ElementBatch(tau, tuple(columns), *order) for tau, columns, *order in state]
 
 
-def pack_state(state: State) -> bytes:
-    """Return a state as bytes."""
+def pack_state(state: State, version: int = VERSION) -> bytes:
+    """Return a state as bytes, which only `unpack_state` of the same version reads."""
     arrays: list[np.ndarray[Any, Any]] = []
 
     def describe(value: State) -> State:
@@ -94,14 +94,14 @@ def pack_state(state: State) -> bytes:
     content = b"".join([struct.pack("<Q", len(header)), header, *(array.tobytes() for array in arrays)])
     body: bytes = pa.compress(content, codec=_CODEC, asbytes=True)
     digest = _digest(len(content), body)
-    return _HEAD.pack(MAGIC, VERSION, len(content), digest) + body
+    return _HEAD.pack(MAGIC, version, len(content), digest) + body
 
 
 def _digest(size: int, body: bytes) -> bytes:
     return hashlib.blake2b(struct.pack("<Q", size) + body, digest_size=16).digest()
 
 
-def unpack_state(saved: bytes) -> State:
+def unpack_state(saved: bytes, version: int = VERSION) -> State:
     """Return the state of bytes; arrays can be written to.
 
     Raises
@@ -111,11 +111,10 @@ def unpack_state(saved: bytes) -> State:
     """
     if len(saved) < _HEAD.size or not saved.startswith(MAGIC):
         raise InvalidQuery("the state of a continuous query is damaged: it does not begin as one; evaluate it again")
-    _, version, size, digest = _HEAD.unpack_from(saved)
-    if version != VERSION:
+    _, found, size, digest = _HEAD.unpack_from(saved)
+    if found != version:
         raise InvalidQuery(
-            f"the state of a continuous query has version {version}, and this program reads {VERSION}; "
-            "evaluate it again"
+            f"the state of a continuous query has version {found}, and this program reads {version}; evaluate it again"
         )
     body = saved[_HEAD.size :]
     if _digest(size, body) != digest:

@@ -48,6 +48,9 @@ class ArchiveVersions:
         A table of the query has instants.
     """
 
+    floor_ns: int = START
+    """Instant from which on elements can be read [ns]; `START` if all can."""
+
     def __init__(self, query: ArchiveQuery, start_ns: int, *, idle_s: float, disorder_s: float | None) -> None:
         self._query, self._start_ns = query, start_ns
         self._idle_ns = round(idle_s * SECOND_NS)

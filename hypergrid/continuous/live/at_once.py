@@ -76,6 +76,8 @@ def _take(columns: Sequence[Column | None], rows: Integers) -> tuple[Column | No
 class _ArrivalVersions:
     """Elements of a stretch by what had arrived; a version is the text of an arrival [ns]."""
 
+    floor_ns: int = START
+
     def __init__(self, query: ArchiveQuery, window: Window) -> None:
         tree = query.rewritten.tree
         self._query, self._window = query, window

@@ -16,6 +16,7 @@ from hypergrid.continuous.engine import ChangeBatch, ContinuousEngine, ElementBa
 from hypergrid.continuous.expressions import NULL_INTEGER
 from hypergrid.continuous.horizon import find_horizon
 from hypergrid.continuous.live.rows import Row, rows_of
+from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import Window
 
 START: Final = NULL_INTEGER
@@ -34,6 +35,10 @@ class LiveElement(NamedTuple):
 
 class VersionedSource(Protocol):
     """Elements of the inputs of a tree, at any version."""
+
+    @property
+    def floor_ns(self) -> int:
+        """Instant from which on elements can be read [ns]; `START` if all can."""
 
     def begin(self, version: str, texts: Texts) -> Mapping[str, ElementBatch]:
         """Return the rows of relations that are there from the start."""
@@ -111,24 +116,27 @@ class LiveEvaluation:
         heartbeat_ns
             Instant before which results are given now; an earlier one than before counts as that before.
         """
-        engine = self._restore(new)
-        before = max(engine.heartbeat, self.start_ns)
-        stop = max(heartbeat_ns, before)
-        newest = stop if stop > before else engine.heartbeat
         known = self.record.list_states()
+        engine = self._find_engine(new, known)
+        # All is evaluated again where a state cannot be read: what differs is corrected, and states are kept anew.
+        reached = max(known) if engine is None else engine.heartbeat
+        before = max(reached, self.start_ns)
+        stop = max(heartbeat_ns, before)
+        newest = stop if stop > before else reached
         dropped = self._thin({*known, newest})
         given: list[LiveElement] = []
         states: dict[int, bytes] = {}
         changed: Sequence[Window] | None = ()
         if old is not None and old != new and before > self.start_ns:
             changed = self.source.list_changed(old, new, Window(self.start_ns, before))
-            if changed is None or changed:
-                first = START if changed is None else min(window.start_ns for window in changed)
-                last = before if changed is None else max(window.stop_ns for window in changed)
-                # States are large, so those that will not be kept are not written either.
-                stale = sorted(each for each in known if first < each < newest and each not in dropped)
-                corrections, states, engine = self._correct(engine, new, first, last, stale)
-                given += corrections
+        if engine is None or changed is None or changed:
+            is_all = engine is None or changed is None
+            first = START if is_all else min(window.start_ns for window in changed or ())
+            last = before if is_all else max(window.stop_ns for window in changed or ())
+            # States are large, so those that will not be kept are not written either.
+            stale = sorted(each for each in known if first < each < newest and each not in dropped)
+            corrections, states, engine = self._correct(engine, new, Window(first, last), before, stale)
+            given += corrections
         given += [LiveElement(*row) for row in self._run(engine, new, stop)]
         self._engine = engine
         states[newest] = engine.save()
@@ -145,18 +153,25 @@ class LiveEvaluation:
             kept[((newest - heartbeat).bit_length() + 1) // 2] = heartbeat
         return tuple(sorted(heartbeats - set(kept.values())))
 
-    def _restore(self, version: str) -> ContinuousEngine:
-        """Return the engine of the step before, or one that begins."""
-        if self._engine is None:
-            known = self.record.find_state(2**63 - 1)
-            self._engine = None if known is None else self._load(known[1])
+    def _find_engine(self, version: str, known: Sequence[int]) -> ContinuousEngine | None:
+        """Return the engine of the step before, or one that begins; None if the state of that step cannot be read."""
+        if self._engine is None and known and max(known) > self.start_ns:
+            self._engine = self._read_state(max(known))
+            return self._engine
         if self._engine is None or self._engine.heartbeat <= self.start_ns:
             # Nothing was given yet, so what is there from the start may differ.
             self._engine = self._begin(version)
         return self._engine
 
-    def _load(self, saved: bytes) -> ContinuousEngine:
-        return ContinuousEngine.restore(self.tree, saved, is_ordered=False)
+    def _read_state(self, heartbeat_ns: int) -> ContinuousEngine | None:
+        """Return the engine of a state that was kept; None if it is damaged, or that of another program."""
+        found = self.record.find_state(heartbeat_ns)
+        if found is None or found[0] != heartbeat_ns:
+            return None
+        try:
+            return ContinuousEngine.restore(self.tree, found[1], is_ordered=False)
+        except InvalidQuery:
+            return None
 
     def forget(self) -> None:
         """Let the next step begin with the state that was kept, as after a step that was not."""
@@ -186,20 +201,35 @@ class LiveEvaluation:
             yield from rows_of(batch, self.tree.attributes, engine.texts)
 
     def _correct(
-        self, live: ContinuousEngine, version: str, first_ns: int, last_ns: int, stale: Sequence[int]
+        self,
+        live: ContinuousEngine | None,
+        version: str,
+        changed: Window,
+        before_ns: int,
+        stale: Sequence[int],
     ) -> tuple[list[LiveElement], dict[int, bytes], ContinuousEngine]:
-        """Evaluate again what elements from `first_ns` up to `last_ns`, excluded, reach.
+        """Evaluate again what elements of a window reach.
 
         Returns the corrections, the states that change of those at `stale`, and the engine to go on with.
+
+        Parameters
+        ----------
+        live
+            Engine that gave all results before `before_ns`; None if its state is lost.
+        changed
+            Window of the elements; it begins with `START` where rows of the start differ.
         """
-        stop = live.heartbeat
-        engine = self._find_base(live, version, first_ns)
-        if self._horizon_ns is not None and live.covers(first_ns):
-            stop = min(stop, last_ns + self._horizon_ns + 1)
-        first = max(first_ns, self.start_ns)
+        stop, first = before_ns, changed.start_ns
+        if live is None:
+            engine, first = self._begin_again(version)
+        else:
+            engine = self._find_base(live, version, first)
+            if self._horizon_ns is not None and live.covers(first):
+                stop = min(stop, changed.stop_ns + self._horizon_ns + 1)
+        first = max(first, self.start_ns)
         results = Counter[tuple[int, Row]]()
         states: dict[int, bytes] = {}
-        for heartbeat in dict.fromkeys((*(each for each in stale if each <= stop), stop)):
+        for heartbeat in dict.fromkeys((*(each for each in stale if engine.heartbeat <= each <= stop), stop)):
             for tau, sign, row in self._run(engine, version, heartbeat):
                 if first <= tau:
                     results[tau, row] += sign
@@ -212,16 +242,36 @@ class LiveEvaluation:
             for _ in range(abs(count))
         ]
         corrections.sort(key=lambda element: (element.tau, element.sign))
-        return corrections, states, live if stop < live.heartbeat else engine
+        return corrections, states, live if live is not None and stop < before_ns else engine
+
+    def _begin_again(self, version: str) -> tuple[ContinuousEngine, int]:
+        """Return an engine that begins where elements can be read, and the instant from which on its results are right.
+
+        Raises
+        ------
+        InvalidQuery
+            Results depend on elements that cannot be read any more.
+        """
+        engine, floor_ns = self._begin(version), self.source.floor_ns
+        if floor_ns <= self.start_ns:
+            return engine, START
+        if self._horizon_ns is None:
+            raise InvalidQuery(
+                "the state of the query is damaged, or that of another program, and results depend on readings that "
+                "are not in the tap any more; remove the query, and add it again"
+            )
+        engine.begin_at(floor_ns)
+        return engine, floor_ns + self._horizon_ns + 1
 
     def _find_base(self, live: ContinuousEngine, version: str, first_ns: int) -> ContinuousEngine:
         """Return an engine whose heartbeat is not after the first change, and whose state is that of any evaluation."""
-        known = self.record.find_state(first_ns) if first_ns > START else None
+        known = max((each for each in self.record.list_states() if each <= first_ns), default=None)
         warm_ns = None
         if self._horizon_ns is not None and live.covers(first_ns):
             warm_ns = first_ns - self._horizon_ns - 1
-        if warm_ns is not None and warm_ns > self.start_ns and (known is None or known[0] < warm_ns):
+        if warm_ns is not None and warm_ns > self.start_ns and (known is None or known < warm_ns):
             engine = self._begin(version)
             engine.begin_at(warm_ns, like=live)
             return engine
-        return self._begin(version) if known is None else self._load(known[1])
+        state = None if known is None else self._read_state(known)
+        return self._begin(version) if state is None else state

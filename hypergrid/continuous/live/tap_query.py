@@ -31,6 +31,9 @@ from hypergrid.query import OpenArchive
 KEPT_NS: Final = 600 * SECOND_NS
 """How far below the heartbeat elements are corrected, at least [ns]."""
 
+_VERSION: Final = 3
+"""Changes with the form of what a query keeps of its tap."""
+
 
 class TapPosition(NamedTuple):
     """Position in a tap."""
@@ -80,7 +83,6 @@ class _TapVersions(ArchiveVersions):
         self.changed: list[Window] = []
         """Windows of instants in which elements changed since the last step."""
         self.floor_ns = options.start_ns
-        """Instant from which on all elements are in memory."""
         self.reach_ns = self._reach_ns(recent)
         """How long after its stamp a reading can change elements [ns]."""
 
@@ -171,7 +173,7 @@ class TapQuery:
             raise InvalidQuery(
                 f"live query {self._name!r} lacks what it has to know of its tap; remove and add it again"
             )
-        state = unpack_state(kept)
+        state = unpack_state(kept, _VERSION)
         self._clock.load(state["clock"])
         self._late_rows, self._versions.floor_ns = state["late"], state["floor_ns"]
         limits = LateLimits(self._versions.floor_ns - self._versions.reach_ns, self._late_rows)
@@ -260,7 +262,8 @@ class TapQuery:
                 "clock": self._clock.save(at_once=self._at_once),
                 "late": self._late_rows,
                 "floor_ns": self._versions.floor_ns,
-            }
+            },
+            _VERSION,
         )
 
     def _drop_ahead(self, batch: TapBatch) -> tuple[TapBatch, int]:

@@ -36,6 +36,9 @@ def check(seed: int) -> None:
             evaluation = LiveEvaluation(tree, source, record, first - 1, case.static)
             step = evaluation.advance(old, str(number), max(beats[number], *record.states, START))
         record.keep(step)
+        if rng.random() < 0.2:
+            # Damage, or a program that reads no states of this one.
+            record.states |= {at: state[:-1] for at, state in record.states.items() if rng.random() < 0.7}
         if rng.random() < 0.3:
             evaluation = LiveEvaluation(tree, source, record, first - 1, case.static)
         assert_equal(case, tree, source, record, number, first - 1, seed)

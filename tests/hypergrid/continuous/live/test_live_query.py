@@ -16,7 +16,8 @@ from hypergrid.archive import Archive
 from hypergrid.archive.disk.retention import DEFAULT_RETENTION
 from hypergrid.continuous.archive_query import open_inputs
 from hypergrid.continuous.engine.operators import to_stream
-from hypergrid.continuous.live import LiveOptions, LiveQuery, add_query, open_store
+from hypergrid.continuous.engine.state import VERSION
+from hypergrid.continuous.live import LiveOptions, LiveQuery, LiveStore, add_query, open_store
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.times import SECOND_NS
 from hypergrid.query import open_archive
@@ -223,3 +224,35 @@ def test_relations_of_an_expired_snapshot_let_the_query_begin_again(tmp_path: Pa
     query = LiveQuery(open_archive(folder), store, "near")
     query.step()
     assert given(folder, "near") == backtest(open_archive(folder), QUERIES["near"], START_NS, query.entry.heartbeat_ns)
+
+
+@pytest.mark.parametrize("name", ["join", "total"])
+def test_states_of_another_program_are_made_anew_and_nothing_is_given_twice(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "archive"
+    create(folder)
+    commits = draw_commits(3, 4)
+    store = add_query(open_inputs(open_archive(folder)), name, QUERIES[name], LiveOptions(START_NS))
+    for number, parts in enumerate(commits):
+        commit(folder, number, parts)
+        query = LiveQuery(open_archive(folder), store, name)
+        query.step()
+        assert given(folder, name) == backtest(
+            open_archive(folder), QUERIES[name], START_NS, query.entry.heartbeat_ns or 0
+        )
+        make_unreadable(store, name)
+    # Without a change of the archive nothing is corrected.
+    count, before = len(query.rows()), query.entry.late
+    LiveQuery(open_archive(folder), store, name).step(END_NS)
+    added = query.rows()[count:]
+    assert (added["corrects"].isna().all(), query.entry.late) == (True, before)
+    assert given(folder, name) == backtest(open_archive(folder), QUERIES[name], START_NS, END_NS)
+
+
+def make_unreadable(store: LiveStore, name: str) -> None:
+    """Give the states of a query the version of a program to come."""
+    with store._transaction():
+        for heartbeat, state in store._db.execute("SELECT heartbeat_ns, state FROM states WHERE name = ?", (name,)):
+            changed = state[:4] + (VERSION + 1).to_bytes(4, "little") + state[8:]
+            store._db.execute(
+                "UPDATE states SET state = ? WHERE name = ? AND heartbeat_ns = ?", (changed, name, heartbeat)
+            )

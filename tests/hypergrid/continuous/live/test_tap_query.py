@@ -16,6 +16,7 @@ from hypergrid.core.readings import Position, Readings, Series, Station, concate
 from hypergrid.core.times import SECOND_NS
 from hypergrid.core.units import KNOWN_VARIABLES
 from hypergrid.query import open_archive
+from tests.hypergrid.continuous.live.test_live_query import make_unreadable
 from tests.support.continuous_live_archives import QUERIES, VARIABLES, backtest, commit, create, draw_commits, given
 from tests.support.networks import SLICE_S, START_NS
 
@@ -159,6 +160,44 @@ def test_a_restart_changes_nothing(tmp_path: Path, name: str, ending: str, seed:
     }
     assert rows["whole"] == rows["restarted"]
     assert any(not is_new for *_, is_new in rows["whole"])
+
+
+@pytest.mark.parametrize("name", ["mean", "join"])
+@pytest.mark.parametrize("seed", [5, 6])
+def test_a_state_of_another_program_is_made_anew_from_the_tap(tmp_path: Path, name: str, seed: int) -> None:
+    create(tmp_path / "tap")
+    queries, stores = {}, {}
+    for label in ("whole", "upgraded"):
+        options = LiveOptions(START_NS, 60.0)
+        stores[label] = add_tap_query(open_archive(tmp_path / "tap"), label, QUERIES[name], options)
+        queries[label] = restart(tmp_path / "tap", stores[label], label, [])
+    taken: list[TapBatch] = []
+    floors = []
+    for batch in make_short_batches(draw_commits(seed, 12), np.random.default_rng(seed)):
+        if len(taken) % 7 == 3:
+            make_unreadable(stores["upgraded"], "upgraded")
+            queries["upgraded"] = restart(tmp_path / "tap", stores["upgraded"], "upgraded", taken)
+            floors.append(queries["upgraded"]._versions.floor_ns)
+        steps = {label: query.step(batch) for label, query in queries.items()}
+        taken.append(batch)
+        assert steps["whole"] == steps["upgraded"]
+    assert floors[-1] > START_NS, "all readings were still in memory"
+    rows = [[(each.tau_ns, each.sign, each.row) for each in stores[label].list_elements(label)] for label in stores]
+    assert rows[0] == rows[1] != []
+
+
+def test_a_state_that_cannot_be_made_anew_stops_the_query_and_says_so(tmp_path: Path) -> None:
+    create(tmp_path / "tap")
+    store = add_tap_query(open_archive(tmp_path / "tap"), "q", QUERIES["stuck"], LiveOptions(START_NS, 60.0))
+    query = restart(tmp_path / "tap", store, "q", [])
+    *taken, last = make_batches(draw_commits(5, 12))
+    for batch in taken:
+        query.step(batch)
+    assert query._versions.floor_ns > START_NS
+    make_unreadable(store, "q")
+    query = restart(tmp_path / "tap", store, "q", taken)
+    with pytest.raises(InvalidQuery, match="that of another program.*not in the tap any more; remove the query"):
+        query.step(last)
 
 
 def make_short_batches(commits: list[list[Readings]], rng: np.random.Generator) -> Iterator[TapBatch]:
