@@ -241,7 +241,7 @@ class ContinuousQueries:
         run.ended.set()
 
     def _check_size(self, query: "ArchiveQuery", stretch: Stretch, asker: Asker) -> None:
-        """Raise `TooLarge` for a stretch, elements or windows above a limit."""
+        """Raise `TooLarge` for a stretch, elements, surfaces or windows above a limit."""
         limits, rates, tree = self._limits, query.catalogue.rates, query.rewritten.tree
         length_ns = (stretch.end_ns or 0) - (stretch.start_ns or 0)
         if length_ns > limits.stretch_ns:
@@ -250,6 +250,13 @@ class ContinuousQueries:
         elements = sum(rates.get(name, 0.0) for name in names) * length_ns / SECOND_NS
         if elements > limits.elements:
             raise TooLarge("the back-test", "elements to read", elements, limits.elements, REMEDY)
+        window = Window(stretch.start_ns or 0, stretch.end_ns or 0)
+        seconds = self._allowed_s(asker)
+        for name in query.surfaces:
+            # They are computed as queries are, so the limits of queries are theirs.
+            surface = query.inputs.surfaces[name].restrict(window)
+            if surface is not None:
+                replace(asker.limits, seconds=seconds).check(surface.resolve().plan(), f"{name} over the stretch")
         counts, allowed = query.count_elements(stretch), _find_allowed_bytes(asker)
         held = project_bytes(tree, rates, counts)
         if held > allowed:

@@ -28,8 +28,8 @@ class Limits:
     queries: int | None = None
     """Queued and running queries."""
 
-    def check(self, plan: Plan) -> None:
-        """Reject a plan that exceeds a limit.
+    def check(self, plan: Plan, label: str = "the query") -> None:
+        """Reject a plan that exceeds a limit; `label` is what the message calls it.
 
         Raises
         ------
@@ -44,7 +44,7 @@ class Limits:
         )
         for projected, allowed, what, remedy in rows:
             if allowed is not None and projected > allowed:
-                raise TooLarge("the query", what, projected, allowed, remedy)
+                raise TooLarge(label, what, projected, allowed, remedy)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,10 @@ from hypergrid.core.result_names import by_role
 from hypergrid.query import OpenArchive
 from ingest.spark.backtest import backtest_on_spark
 from queries.continuous.catalogue import describe_catalogue
+from queries.continuous.records import BacktestQuestion
+from queries.continuous.service import ContinuousQueries
+from queries.jobs.admission import Asker, Limits, act_as
+from queries.jobs.runner import Runner
 from queries.standing.definition import definition_from_json
 from queries.standing.repository import EvaluationProgress, StandingStore
 from tests.end_to_end.in_process import hypergrid
@@ -291,3 +295,18 @@ def test_no_slices_are_no_rows(archive: OpenArchive) -> None:
     assert len(query.run("2001-01-01", "2001-01-02")) == 0
     with pytest.raises(NotFound):
         hg.continuous(archive).live_query("surface_frost")  # type: ignore[union-attr]
+
+
+def test_a_surface_in_a_back_test_of_the_server_obeys_the_limits_of_queries(archive: OpenArchive) -> None:
+    runner = Runner(archive)
+    queries = ContinuousQueries(archive, runner, clock=lambda: 0)
+    question = BacktestQuestion("Select x From surface_frost")
+    try:
+        with act_as(Asker("small", Limits(cells=10))), pytest.raises(TooLarge, match="surface_frost .* cells, above"):
+            queries.submit(question)
+        with act_as(Asker("large", Limits(cells=10_000))):
+            done = queries.wait(queries.submit(question).id, 60.0)
+        assert (done.state, done.error) == ("done", None)
+    finally:
+        queries.stop()
+        runner.stop()
