@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ def measure_spark(
     days: int = 1095,
     stations: int = 200,
     *,
+    cores: Sequence[int] = (1, 2),
     with_cluster: bool = True,
     notify: Callable[[str, float], None] = lambda _stage, _done: None,
 ) -> dict[str, Any]:
@@ -40,8 +41,7 @@ def measure_spark(
         make_archive(folder / "archive", days=days, stations=stations)
         ways: dict[str, tuple[str, ...]] = {
             "one process": (),
-            "Spark, one core": ("--spark", "--cores", "1"),
-            "Spark, two cores": ("--spark", "--cores", "2"),
+            **{f"Spark, cores: {count}": ("--spark", "--cores", str(count)) for count in cores},
         }
         cluster: Cluster | None = None
         if with_cluster:

@@ -60,6 +60,7 @@ class Waiting:
     """Limit of memory; None: a quarter of what the Python processes of the unlimited run hold over an idle one."""
     kills: int = 10
     batch_bytes: int = 64 << 20
+    trigger_s: float = 10.0
 
     @property
     def rounds(self) -> int:
@@ -120,7 +121,7 @@ def make_archive(folder: Path, case: Waiting, *, rounds: int) -> Path:
     return archive
 
 
-def run_once(archive: Path, deployment: Path, batch_bytes: int) -> dict[str, Any]:
+def run_once(archive: Path, deployment: Path, batch_bytes: int, trigger_s: float) -> dict[str, Any]:
     """Stream what is in the spool, in this process; return how it went."""
     marks: list[tuple[int, int, int, float]] = []
     most: dict[str, int] = {"held": 0, "held_bytes": 0, "spilled": 0, "disk_bytes": 0, "closed_early": 0}
@@ -133,7 +134,7 @@ def run_once(archive: Path, deployment: Path, batch_bytes: int) -> dict[str, Any
             closed = -1 if status.last_slice_ns is None else status.last_slice_ns // NS
             marks.append((status.batches, status.ledger.upto, closed, time.perf_counter()))
 
-    options = StreamOptions(deployment, until_idle=True, batch_bytes=batch_bytes)
+    options = StreamOptions(deployment, until_idle=True, batch_bytes=batch_bytes, trigger_s=trigger_s)
     report = stream(archive, options, on_status=note)
     steps_s = np.diff([mark[3] for mark in marks])
     return {
@@ -142,21 +143,31 @@ def run_once(archive: Path, deployment: Path, batch_bytes: int) -> dict[str, Any
     }  # fmt: skip
 
 
-def command(archive: Path, deployment: Path, batch_bytes: int) -> list[str]:
+def command(archive: Path, deployment: Path, batch_bytes: int, trigger_s: float) -> list[str]:
     """Return the command that streams in a process of its own."""
-    return [sys.executable, "-m", "tests.bench.stream_memory", str(archive), str(deployment), str(batch_bytes)]
+    return [
+        sys.executable,
+        "-m",
+        "tests.bench.stream_memory",
+        str(archive),
+        str(deployment),
+        str(batch_bytes),
+        str(trigger_s),
+    ]
 
 
-def watched(archive: Path, deployment: Path, batch_bytes: int) -> dict[str, Any]:
+def watched(archive: Path, deployment: Path, batch_bytes: int, trigger_s: float) -> dict[str, Any]:
     """Stream in a process of its own; return how it went, and what its processes held at most."""
-    printed, peaks = run_watched(command(archive, deployment, batch_bytes), ROOT)
+    printed, peaks = run_watched(command(archive, deployment, batch_bytes, trigger_s), ROOT)
     return {**json.loads(printed.splitlines()[-1]), **peaks}
 
 
-def killed(archive: Path, deployment: Path, batch_bytes: int, *, kills: int, seed: int = 25) -> dict[str, Any]:
+def killed(
+    archive: Path, deployment: Path, batch_bytes: int, trigger_s: float, *, kills: int, seed: int = 25
+) -> dict[str, Any]:
     """Stream, and kill it (-9) again and again: Python, Spark or both; return how often rows were on disk then."""
     draw = random.Random(seed)
-    words = command(archive, deployment, batch_bytes)
+    words = command(archive, deployment, batch_bytes, trigger_s)
     with_rows = done = 0
     while True:
         job = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
@@ -234,11 +245,12 @@ def measure(case: Waiting, notify: Tell) -> dict[str, Any]:
         archives = {}
         limit = case.limit
 
-        def start(name: str, spool: str, memory: str | None) -> tuple[Path, Path, int]:
+        def start(name: str, spool: str, memory: str | None) -> tuple[Path, Path, int, float]:
             notify(name, 0.0)
             archives[name] = folder / name.replace(" ", "-")
             shutil.copytree(folder / spool / "archive", archives[name])
-            return archives[name], write_deployment(folder / f"{name}.toml", case, memory), case.batch_bytes
+            deployment = write_deployment(folder / f"{name}.toml", case, memory)
+            return archives[name], deployment, case.batch_bytes, case.trigger_s
 
         runs["idle"] = watched(*start("idle", "few", None))
         runs["no limit"] = watched(*start("no limit", "all", None))
@@ -287,7 +299,7 @@ def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list
 
 def main() -> None:
     """Stream once, and print how it went."""
-    print(json.dumps(run_once(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))))
+    print(json.dumps(run_once(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from tests.bench.stream_memory import Waiting, measure, tables
 
 SMALL = Waiting(
     stations=20, late=2, late_s=1000, length_s=1200, interval_s=10, variables=10, slice_s=60, limit="1MiB", kills=0,
-    batch_bytes=50_000,
+    batch_bytes=100_000, trigger_s=0.5,
 )  # fmt: skip
 
 
