@@ -1,6 +1,7 @@
 """Engine of one query: batches of elements in, netted changes out, the same however the input is cut."""
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -17,7 +18,9 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.pacing import give_way
 
 ROUND: Final = 16384
-"""Elements of a round, at least; a round ends with an instant."""
+"""Elements of a round, at most, unless one instant has so many."""
+_MARKS: Final = 8
+"""Instants a round and input at which a round may end."""
 
 
 class ChangeBatch(NamedTuple):
@@ -104,17 +107,8 @@ class ContinuousEngine:
             if heartbeat > self._processed:
                 self._run_round(heartbeat)
             return
-        taus = [source.waiting_taus(heartbeat) for source in sources]
-        waiting = taus[0] if len(taus) == 1 else np.sort(np.concatenate(taus))
-        done = 0
-        while len(waiting) - done > ROUND:
-            # Up to an instant, so that each is complete.
-            limit = int(waiting[done + ROUND])
-            if limit == waiting[done]:
-                later = int(np.searchsorted(waiting, limit, side="right"))
-                limit = int(waiting[later]) if later < len(waiting) else heartbeat
+        for limit in cut_rounds([source.waiting_taus(heartbeat) for source in sources], ROUND):
             self._run_round(limit)
-            done = int(np.searchsorted(waiting, limit))
         if heartbeat > self._processed:
             self._run_round(heartbeat)
 
@@ -230,6 +224,31 @@ class ContinuousEngine:
         self._results = [ChangeBatch(tau, sign, tuple(columns)) for tau, sign, columns in state["results"]]
         for step, held in zip(self._plan.steps, state["steps"], strict=True):
             step.operator.load(held)
+
+
+def cut_rounds(taus: Sequence[Integers], size: int) -> Iterator[int]:
+    """Yield the instants at which rounds end, but for that of the last.
+
+    Parameters
+    ----------
+    taus
+        Instants of the elements of each input, in order.
+    size
+        Elements of a round, at most, unless one instant has so many.
+    """
+    # Ranks are counted at some instants only, which is faster than to sort all.
+    step = max(size // (_MARKS * len(taus)), 1)
+    marks = np.unique(np.concatenate([tau[::step] for tau in taus]))
+    ranks = np.sum([np.searchsorted(tau, marks) for tau in taus], axis=0)
+    done, total = 0, sum(map(len, taus))
+    while total - done > size:
+        at = int(np.searchsorted(ranks, done + size, side="right")) - 1
+        if at < 0 or ranks[at] <= done:
+            at = int(np.searchsorted(ranks, done, side="right"))
+            if at == len(marks):
+                return
+        yield int(marks[at])
+        done = int(ranks[at])
 
 
 def _columns_of(elements: Elements) -> tuple[Column, ...]:

@@ -21,7 +21,7 @@ from hypergrid.continuous.engine.operators.base import StepOperator
 from hypergrid.continuous.engine.row_table import RowTable, pack
 from hypergrid.continuous.engine.state import Stateful
 
-FEW: Final = 8
+FEW: Final = 32
 """Elements of an instant whose rows are compared with each other instead of being numbered by a table."""
 FORMS: Final = {"except": EXCEPT, "intersect": INTERSECT}
 

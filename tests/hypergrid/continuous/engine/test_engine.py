@@ -1,5 +1,6 @@
 """The engine gives what the oracle does on the golden queries, when results are final, and how bad input is named."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from hypergrid.continuous.algebra import WindowOf
 from hypergrid.continuous.engine import ContinuousEngine, ElementBatch
+from hypergrid.continuous.engine.engine import cut_rounds
 from hypergrid.continuous.engine.kernels import compiled
 from hypergrid.continuous.engine.warm import warm
 from hypergrid.continuous.expressions import NULL_INTEGER
@@ -121,3 +123,24 @@ def test_compiled_functions_are_a_closed_list_of_at_most_twelve_with_one_special
     assert {function.__name__: len(function.signatures) for function in compiled.FUNCTIONS} == {
         function.__name__: 1 for function in compiled.FUNCTIONS
     }
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rounds_are_whole_instants_of_about_a_size(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(1, 40))
+    counts = rng.choice([0, 1, 3, 200, 1000], int(rng.integers(1, 5)))
+    taus = [np.sort(rng.integers(0, int(rng.choice([1, 50, 10**12])), count)) for count in counts]
+    waiting = np.sort(np.concatenate(taus))
+    limits = list(cut_rounds(taus, size))
+    assert limits == sorted(set(limits))
+    ends = [0, *np.searchsorted(waiting, limits).tolist(), len(waiting)]
+    short = 0
+    for start, stop in itertools.pairwise(ends):
+        assert stop > start or not len(waiting)
+        most = int(np.unique(waiting[start:stop], return_counts=True)[1].max(initial=0))
+        # Beside many of one instant, those between two instants at which a round may end.
+        assert stop - start <= size or stop - start - most <= size
+        short += stop - start < size // 2
+    if len(set(waiting.tolist())) == len(waiting):
+        assert short <= 1, "only the last round is short, where each element has its own instant"
