@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from hypergrid.continuous.engine.operators.window import BLOCK_ROWS, Fifo
+from hypergrid.continuous.engine.operators.window import BLOCK_ROWS, MANY, Fifo, round_up
+from hypergrid.continuous.expressions import GREATEST_INTEGER
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -39,3 +40,15 @@ def test_positions_past_the_end_are_empty() -> None:
     assert len(queue.stamps(5, 0)) == 0
     queue.append(np.arange(3), np.arange(3))
     assert len(queue.slots(2 * BLOCK_ROWS, 3)) == 0
+
+
+@pytest.mark.parametrize("slide", [1, 7, 1000, 10**12, 2**62])
+@pytest.mark.parametrize("spread", [3, 10**6, 10**15])
+def test_stamps_are_rounded_up_to_multiples_of_a_slide(slide: int, spread: int) -> None:
+    rng = np.random.default_rng(slide % 97 + spread % 89)
+    for middle in (-(10**15), 0, 5 * 10**17, GREATEST_INTEGER - spread - 1):
+        stamps = np.sort(middle + rng.integers(-spread, spread, MANY + 100))
+        for part in (stamps, stamps[:50], stamps[:0]):
+            rounded = [min(-(-stamp // slide) * slide, GREATEST_INTEGER) for stamp in part.tolist()]
+            assert round_up(part, slide).tolist() == rounded
+    assert round_up(stamps, 0) is stamps

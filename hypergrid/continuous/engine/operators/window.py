@@ -17,6 +17,8 @@ from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
 
 BLOCK_ROWS: Final = 16_384
 """Rows of a block of a queue."""
+MANY: Final = 2048
+"""Stamps from which on it pays to look for the multiples of a slide among them."""
 
 
 class Fifo(Stateful):
@@ -104,14 +106,34 @@ class StoredWindow(StepOperator):
         self._rows = RowStore(operator.attributes, needs.columns, self.order_width)
         self.store = self._rows
 
+    def select(self, elements: Elements) -> Elements:
+        """Return the elements that count: for which the window's predicate is true."""
+        if self._where is None or not len(elements):
+            return elements
+        return elements.take(np.flatnonzero(self.evaluator.truth(self._where, elements)))
+
     def enter(self, elements: Elements) -> tuple[Elements, Integers]:
         """Write the elements that count to the store; returns them and their slots."""
         self._rows.begin_round()
-        if self._where is not None and len(elements):
-            elements = elements.take(np.flatnonzero(self.evaluator.truth(self._where, elements)))
+        elements = self.select(elements)
         slots = self._rows.allocate(len(elements))
         self._rows.write(slots, elements)
         return elements, slots
+
+
+def round_up(stamps: Integers, slide_ns: int) -> Integers:
+    """Return the multiples of a slide at which stamps, in order, show; the stamps themselves without one."""
+    if not slide_ns:
+        return stamps
+    if len(stamps) >= MANY:
+        first, last = (-(-int(stamp) // slide_ns) for stamp in stamps[[0, -1]])
+        if last * slide_ns <= GREATEST_INTEGER and 4 * (last - first) < len(stamps):
+            # Few multiples: each is repeated for its stamps, which is faster than to divide.
+            multiples = np.arange(first, last + 1) * slide_ns
+            return np.repeat(multiples, np.diff(np.searchsorted(stamps, multiples, side="right"), prepend=0))
+    # No heartbeat is past the greatest integer: what would be rounded beyond it never comes.
+    rounded = -(-stamps // slide_ns) * slide_ns
+    return np.where(rounded < stamps, GREATEST_INTEGER, rounded)
 
 
 class FifoWindow(StoredWindow):
@@ -129,12 +151,13 @@ class FifoWindow(StoredWindow):
         self._entered = 0
         self._passed = 0
 
-    def _round_up(self, stamps: Integers) -> Integers:
-        if not self._slide_ns:
-            return stamps
-        # No heartbeat is past the greatest integer: what would be rounded beyond it never comes.
-        rounded = -(-stamps // self._slide_ns) * self._slide_ns
-        return np.where(rounded < stamps, GREATEST_INTEGER, rounded)
+    def select(self, elements: Elements) -> Elements:
+        """Return the elements that count, without those that leave the moment they would show."""
+        elements = super().select(elements)
+        if self._slide_ns > self._span_ns and len(elements):
+            shown = round_up(elements.tau, self._slide_ns) - elements.tau < self._span_ns
+            elements = elements if shown.all() else elements.take(np.flatnonzero(shown))
+        return elements
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
         """Return the rows that enter and leave."""
@@ -146,12 +169,12 @@ class FifoWindow(StoredWindow):
         if self._limit:
             leave = queue.stamps(self._limit, held)
         else:
-            enter = self._round_up(enter)
+            enter = round_up(enter, self._slide_ns)
             if self._slide_ns:
                 enter = enter[: int(np.searchsorted(enter, heartbeat))]
             # A row leaves before the heartbeat only if its stamp does.
             count = queue.count_before(max(heartbeat - self._span_ns, NULL_INTEGER))
-            leave = self._round_up(queue.stamps(0, count) + self._span_ns)
+            leave = round_up(queue.stamps(0, count) + self._span_ns, self._slide_ns)
             if self._slide_ns:
                 leave = leave[: int(np.searchsorted(leave, heartbeat))]
         count = len(enter) + len(leave)
@@ -181,9 +204,7 @@ class UnboundedWindow(StoredWindow):
         if self.store is not None:
             elements, slots = self.enter(elements)
             return self._rows.refer(elements.tau, None, slots)
-        if self._where is not None and len(elements):
-            elements = elements.take(np.flatnonzero(self.evaluator.truth(self._where, elements)))
-        return elements
+        return self.select(elements)
 
 
 class PartitionWindow(StoredWindow):
