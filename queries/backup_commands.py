@@ -85,7 +85,7 @@ def restore(
     if as_json:
         show_json(asdict(done))
         return
-    made_anew = "" if done.state_made else "; keys, jobs, standing and continuous queries are made anew"
+    made_anew = "" if done.state_made else "; keys, jobs, standing and continuous queries start empty"
     show_message(
         f"{done.archive} is the archive at snapshot {done.snapshot}: {done.files_copied:,} files "
         f"({done.bytes_copied:,} bytes) in {done.seconds:.2f} s{made_anew}"
@@ -104,8 +104,8 @@ def secure_state(archive: Path, made: str) -> list[str]:
     """Make the state of a restored archive safe to serve.
 
     All keys are revoked but kept in the file, so access control stays on. Unfinished jobs are marked as failed.
-    Standing queries are paused and pending alerts cancelled. Continuous queries are as they were: the backup's archive
-    holds all that they took, so they go on after their last results.
+    Standing queries are paused and pending alerts cancelled. Continuous queries are left unchanged: the restored
+    archive contains all readings that they have processed, so they resume after their last results.
 
     Parameters
     ----------
@@ -162,4 +162,4 @@ def _count_continuous(path: Path, _why: str) -> str:
     from hypergrid.continuous.live.store import LiveStore  # noqa: PLC0415 - loads numba
 
     with closing(LiveStore(path)) as store:
-        return f"continuous queries: {len(store.list_entries())}, which go on after the results that they gave"
+        return f"continuous queries: {len(store.list_entries())}, resuming after their last results"

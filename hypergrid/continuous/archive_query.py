@@ -16,7 +16,6 @@ from hypergrid.continuous.archive_catalogue import NEIGHBOURS, SERIES_OF_VARIABL
 from hypergrid.continuous.columns import check_frame, instants_of
 from hypergrid.continuous.engine import ChangeBatch, ContinuousEngine, ElementBatch, Texts
 from hypergrid.continuous.engine.batch import PHYSICAL, Column
-from hypergrid.continuous.engine.evaluation import null_of
 from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER, Attributes
 from hypergrid.continuous.frames import FrameSource, batch_of, frame_of, read_frames, rows_of
 from hypergrid.continuous.language import explain_query, list_registered, parse_script
@@ -511,18 +510,10 @@ def begin_in_part(engine: ContinuousEngine, firsts: Mapping[str, int], window: W
     first_ns = min(firsts.values(), default=GREATEST_INTEGER)
     if first_ns >= window.stop_ns:
         return NULL_INTEGER
-    whole = ContinuousEngine(engine.tree, is_ordered=False)
-    for leaf in _list_leaves(engine.tree):
-        if leaf.name in firsts:
-            nulls: tuple[Column, ...] = tuple(
-                np.full(1, null_of(part.kind), PHYSICAL[part.kind]) for part in leaf.attributes
-            )
-            whole.push(leaf.name, ElementBatch(np.array([firsts[leaf.name]]), nulls))
-    whole.advance(max(firsts.values()) + 1)
     if window.start_ns <= first_ns:
         # What is there from the start waits in the engine, to show together with the first elements.
         engine.advance(NULL_INTEGER + 1)
-    engine.begin_at(window.start_ns if window.start_ns > first_ns else NULL_INTEGER + 1, like=whole)
+    engine.begin_at(window.start_ns if window.start_ns > first_ns else NULL_INTEGER + 1, firsts)
     return first_ns
 
 

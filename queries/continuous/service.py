@@ -15,6 +15,7 @@ from hypergrid.core.errors import Cancelled, InvalidQuery, NotFound, TooLarge
 from hypergrid.core.lazy_libraries import pd
 from hypergrid.core.pacing import give_way
 from hypergrid.core.times import DAY_NS, SECOND_NS, Window
+from hypergrid.execution.planning.explain import projected_s
 from hypergrid.query import OpenArchive
 from queries.continuous.catalogue import describe_catalogue
 from queries.continuous.explanation import describe_query, list_keys
@@ -251,12 +252,16 @@ class ContinuousQueries:
         if elements > limits.elements:
             raise TooLarge("the back-test", "elements to read", elements, limits.elements, REMEDY)
         window = Window(stretch.start_ns or 0, stretch.end_ns or 0)
-        seconds = self._allowed_s(asker)
+        # Surfaces are computed like queries, so the same limits apply: to each, and to the time of all of them.
+        limits_of_queries, seconds = replace(asker.limits, seconds=self._allowed_s(asker)), 0.0
         for name in query.surfaces:
-            # They are computed as queries are, so the limits of queries are theirs.
             surface = query.inputs.surfaces[name].restrict(window)
             if surface is not None:
-                replace(asker.limits, seconds=seconds).check(surface.resolve().plan(), f"{name} over the stretch")
+                plan = surface.resolve().plan()
+                limits_of_queries.check(plan, f"{name} over the stretch")
+                seconds += projected_s(plan)
+        if seconds > self._allowed_s(asker):
+            raise TooLarge("the surfaces of the back-test", "s", seconds, self._allowed_s(asker), REMEDY)
         counts, allowed = query.count_elements(stretch), _find_allowed_bytes(asker)
         held = project_bytes(tree, rates, counts)
         if held > allowed:

@@ -45,7 +45,7 @@ WARM = "Select station, Avg(value) As mean From air_temperature [Range 2 Hours] 
 def place(archive: hg.OpenArchive, tmp_path: Path) -> Path:
     """An archive with state of every kind beside its data, and with what stays where it is."""
     path = tmp_path / "archive"
-    shutil.copytree(archive.path, path, ignore=shutil.ignore_patterns("server", "standing", "continuous"))
+    shutil.copytree(archive.path, path, ignore=shutil.ignore_patterns("server", "standing", "continuous", "imports"))
     (path / "server").mkdir()
     (path / "standing" / "results" / "frost-0").mkdir(parents=True)
     (path / "standing" / "lock").touch()
@@ -75,7 +75,7 @@ def test_state_travels_only_where_it_is_asked_for(place: Path, tmp_path: Path) -
     assert (status, "not in it, as state beside the data: continuous, server, standing" in told) == (0, True)
     assert not any((tmp_path / "backup").rglob("*.sqlite"))
     status, _, told = run("restore", tmp_path / "bare", tmp_path / "backup")
-    assert (status, "keys, jobs, standing and continuous queries are made anew" in told) == (0, True)
+    assert (status, "keys, jobs, standing and continuous queries start empty" in told) == (0, True)
     # But for whether access needs keys: it does, and there are none.
     assert "access control stays on, so make new ones: 'hypergrid keys create'" in told
     assert [path.name for path in (tmp_path / "bare" / "server").iterdir()] == ["keys.required"]
@@ -193,7 +193,7 @@ def test_continuous_queries_go_on_after_the_results_that_they_gave(place: Path, 
             pass
         want = query.rows()
     done = restore(tmp_path / "backup", tmp_path / "restored", secure=secure_state)
-    assert "continuous queries: 1, which go on after the results that they gave" in done.notes
+    assert "continuous queries: 1, resuming after their last results" in done.notes
     with closing(LiveStore(tmp_path / "restored" / LIVE_FILE)) as store:
         restored = LiveQuery(hg.open(tmp_path / "restored"), store, "warm")
         assert 0 < len(restored.rows()) == half < len(want)

@@ -73,6 +73,10 @@ class ListedRecord:
 
     elements: list[LiveElement] = field(default_factory=list)
     states: dict[int, bytes] = field(default_factory=dict)
+    heartbeat: int | None = None
+
+    def find_heartbeat(self) -> int | None:
+        return self.heartbeat
 
     def find_state(self, at_ns: int) -> tuple[int, bytes] | None:
         known = [heartbeat for heartbeat in self.states if heartbeat <= at_ns]
@@ -91,6 +95,7 @@ class ListedRecord:
     def keep(self, step: LiveStep) -> None:
         self.elements += step.elements
         self.states |= step.states
+        self.heartbeat = max(step.states)
         for heartbeat in step.dropped:
             self.states.pop(heartbeat, None)
 

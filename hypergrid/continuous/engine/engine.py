@@ -1,7 +1,7 @@
 """Engine of one query: batches of elements in, netted changes out, the same however the input is cut."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,9 +18,9 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.pacing import give_way
 
 ROUND: Final = 16384
-"""Elements of a round, at most, unless one instant has so many."""
+"""About how many elements a round has; more where a single instant holds most of them."""
 _MARKS: Final = 8
-"""Instants a round and input at which a round may end."""
+"""Candidate ends of rounds per input in each round's worth of elements."""
 
 
 class ChangeBatch(NamedTuple):
@@ -64,6 +64,8 @@ class ContinuousEngine:
         self._held: list[Elements] = []
         self._results: list[ChangeBatch] = []
         self._netting = Netting(len(tree.attributes))
+        # Of inputs with elements before the engine began.
+        self._firsts: dict[str, int] = {}
         self._token = hashlib.blake2b(f"{tree!r} {is_closed}".encode(), digest_size=16).hexdigest()
 
     @property
@@ -165,21 +167,27 @@ class ContinuousEngine:
 
     def covers(self, tau: int) -> bool:
         """Return whether each stream had an element before an instant, and so begins before it in any case."""
-        firsts = [source.first_tau for source in self._plan.sources.values() if source.is_stream]
-        return all(first is not None and first < tau for first in firsts)
+        firsts = self.firsts
+        return all(firsts.get(name, tau) < tau for name, source in self._plan.sources.items() if source.is_stream)
 
-    def begin_at(self, tau: int, like: "ContinuousEngine | None" = None) -> None:
-        """Begin at an instant as if there had been elements before, at those of another engine of the tree.
+    @property
+    def firsts(self) -> dict[str, int]:
+        """First instant of each input that had an element with one, also before the engine began [ns]."""
+        own = {name: each.first_tau for name, each in self._plan.sources.items() if each.first_tau is not None}
+        return own | {name: min(first, own.get(name, first)) for name, first in self._firsts.items()}
 
-        Without another engine each stream counts as one with elements before the instant.
+    def begin_at(self, tau: int, firsts: Mapping[str, int]) -> None:
+        """Begin at an instant as if all elements before it had been given.
+
+        Parameters
+        ----------
+        firsts
+            First instant of each input that had an element, as `firsts` of an engine that was given them.
         """
-        if like is None:
-            for source in self._plan.sources.values():
-                source.first_tau = tau if source.is_stream else source.first_tau
-        else:
-            for step, other in zip(self._plan.steps, like._plan.steps, strict=True):  # noqa: SLF001
-                first = other.operator.first_tau
-                step.operator.first_tau = None if first is None else max(first, tau)
+        for name, source in self._plan.sources.items():
+            if firsts.get(name, tau) < tau:
+                self._firsts[name] = firsts[name]
+                source.first_tau = tau
         self.advance(tau)
 
     def save(self) -> bytes:
@@ -191,6 +199,7 @@ class ContinuousEngine:
             "processed": self._processed,
             "is_started": self._is_started,
             "first_tau": self._first_tau,
+            "firsts": self._firsts,
             "held": [[part.tau, part.signs(), list(_columns_of(part))] for part in self._held],
             "results": [[part.tau, part.sign, list(part.columns)] for part in self._results],
             "steps": [step.operator.save() for step in self._plan.steps],
@@ -212,14 +221,20 @@ class ContinuousEngine:
         texts = Texts()
         texts.encode(state["texts"])
         engine = cls(tree, texts, is_closed=is_closed, is_ordered=is_ordered)
+        other = "the state belongs to another continuous query, or another program; evaluate it again"
         if state["tree"] != engine._token:  # noqa: SLF001
-            raise InvalidQuery("the state belongs to another continuous query, or another program; evaluate it again")
-        engine._load(state)  # noqa: SLF001
+            raise InvalidQuery(other)
+        try:
+            engine._load(state)  # noqa: SLF001
+        except (LookupError, TypeError, ValueError) as error:
+            raise InvalidQuery(other) from error
         return engine
 
     def _load(self, state: State) -> None:
         self._heartbeat, self._processed = state["heartbeat"], state["processed"]
         self._is_started, self._first_tau = state["is_started"], state["first_tau"]
+        # States of earlier programs have none.
+        self._firsts = dict(state.get("firsts", {}))
         self._held = [Elements(tau, sign, len(columns), columns.__getitem__) for tau, sign, columns in state["held"]]
         self._results = [ChangeBatch(tau, sign, tuple(columns)) for tau, sign, columns in state["results"]]
         for step, held in zip(self._plan.steps, state["steps"], strict=True):
@@ -227,14 +242,14 @@ class ContinuousEngine:
 
 
 def cut_rounds(taus: Sequence[Integers], size: int) -> Iterator[int]:
-    """Yield the instants at which rounds end, but for that of the last.
+    """Yield the instants at which rounds end, except the last.
 
     Parameters
     ----------
     taus
         Instants of the elements of each input, in order.
     size
-        Elements of a round, at most, unless one instant has so many.
+        About how many elements a round has; more where a single instant holds most of them.
     """
     # Ranks are counted at some instants only, which is faster than to sort all.
     step = max(size // (_MARKS * len(taus)), 1)

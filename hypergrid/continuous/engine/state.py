@@ -111,10 +111,11 @@ def unpack_state(saved: bytes, version: int = VERSION) -> State:
     """
     if len(saved) < _HEAD.size or not saved.startswith(MAGIC):
         raise InvalidQuery("the state of a continuous query is damaged: it does not begin as one; evaluate it again")
-    _, found, size, digest = _HEAD.unpack_from(saved)
-    if found != version:
+    _, written_by, size, digest = _HEAD.unpack_from(saved)
+    if written_by != version:
         raise InvalidQuery(
-            f"the state of a continuous query has version {found}, and this program reads {version}; evaluate it again"
+            f"the state of a continuous query has version {written_by}, and this program reads {version}; "
+            "evaluate it again"
         )
     body = saved[_HEAD.size :]
     if _digest(size, body) != digest:

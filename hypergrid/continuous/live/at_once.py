@@ -154,6 +154,9 @@ class _HeldRecord:
     _counts: dict[int, Counter[Row]] = field(default_factory=dict)
     _instants: list[int] = field(default_factory=list)
 
+    def find_heartbeat(self) -> int | None:
+        return max(self.states, default=None)
+
     def find_state(self, at_ns: int) -> tuple[int, bytes] | None:
         known = max((heartbeat for heartbeat in self.states if heartbeat <= at_ns), default=None)
         return None if known is None else (known, self.states[known])

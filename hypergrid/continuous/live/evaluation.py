@@ -51,13 +51,16 @@ class VersionedSource(Protocol):
 
 
 class LiveRecord(Protocol):
-    """What is kept of an evaluation: states by heartbeat, and the results given."""
+    """What is kept of an evaluation: its heartbeat, states, and the results given."""
+
+    def find_heartbeat(self) -> int | None:
+        """Return the heartbeat of the last step; None before the first."""
 
     def find_state(self, at_ns: int) -> tuple[int, bytes] | None:
         """Return the state with the greatest heartbeat up to an instant."""
 
     def list_states(self) -> Sequence[int]:
-        """Return the heartbeats of all states."""
+        """Return the heartbeats of all states, those that cannot be read included."""
 
     def count_given(self, window: Window) -> Counter[tuple[int, Row]]:
         """Return how many more of each row entered than left at each instant of a window, corrections included."""
@@ -100,9 +103,16 @@ class LiveEvaluation:
     start_ns: int
     static: frozenset[str] = frozenset()
 
+    firsts: Mapping[str, int] | None = None
+    """First instant of each input that had an element, for a state that is lost; None: not known."""
+
     def __post_init__(self) -> None:
         self._horizon_ns = find_horizon(self.tree, self.static)
         self._engine: ContinuousEngine | None = None
+
+    def list_firsts(self) -> dict[str, int]:
+        """Return the first instant of each input that had an element, once a step is done."""
+        return {} if self._engine is None else self._engine.firsts
 
     def advance(self, old: str | None, new: str, heartbeat_ns: int) -> LiveStep:
         """Go on to a version and a heartbeat.
@@ -115,29 +125,42 @@ class LiveEvaluation:
             Version to read.
         heartbeat_ns
             Instant before which results are given now; an earlier one than before counts as that before.
+
+        Raises
+        ------
+        InvalidQuery
+            The state is lost, and so are elements on which it depends.
         """
-        known = self.record.list_states()
-        engine = self._find_engine(new, known)
-        # All is evaluated again where a state cannot be read: what differs is corrected, and states are kept anew.
-        reached = max(known) if engine is None else engine.heartbeat
+        given_ns, held = self.record.find_heartbeat(), self.record.list_states()
+        # What is there from the start may differ until the first result, so states before that are of no use.
+        known = sorted(each for each in held if given_ns is not None and self.start_ns < each <= given_ns)
+        engine = self._find_engine(new, given_ns)
+        reached = given_ns if engine is None else engine.heartbeat
+        assert reached is not None
         before = max(reached, self.start_ns)
         stop = max(heartbeat_ns, before)
         newest = stop if stop > before else reached
-        dropped = self._thin({*known, newest})
+        dropped = tuple(sorted({*self._thin({*known, newest}), *(set(held) - set(known) - {newest})}))
+        redone_ns = None
+        if engine is None:
+            # Results after the newest state that can be read are given again: what differs is corrected.
+            base = self._find_readable(known)
+            redone_ns = START if base is None else base.heartbeat
+        changed: Sequence[Window] | None = ()
+        if old is not None and old != new and before > self.start_ns and redone_ns != START:
+            changed = self.source.list_changed(old, new, Window(self.start_ns, before))
+        windows = [Window(START, before)] if changed is None else list(changed)
+        if redone_ns is not None:
+            windows.append(Window(redone_ns, before))
         given: list[LiveElement] = []
         states: dict[int, bytes] = {}
-        changed: Sequence[Window] | None = ()
-        if old is not None and old != new and before > self.start_ns:
-            changed = self.source.list_changed(old, new, Window(self.start_ns, before))
-        if engine is None or changed is None or changed:
-            is_all = engine is None or changed is None
-            first = START if is_all else min(window.start_ns for window in changed or ())
-            last = before if is_all else max(window.stop_ns for window in changed or ())
+        if windows:
+            whole = Window(min(each.start_ns for each in windows), max(each.stop_ns for each in windows))
             # States are large, so those that will not be kept are not written either.
-            stale = sorted(each for each in known if first < each < newest and each not in dropped)
-            corrections, states, engine = self._correct(engine, new, Window(first, last), before, stale)
-            given += corrections
-        given += [LiveElement(*row) for row in self._run(engine, new, stop)]
+            stale = [each for each in known if whole.start_ns < each < newest and each not in dropped]
+            given, states, engine = self._correct(engine, new, whole, before, stale)
+        assert engine is not None
+        given += [LiveElement(*row) for rows, _ in self._run(engine, new, stop) for row in rows]
         self._engine = engine
         states[newest] = engine.save()
         return LiveStep(tuple(given), states, dropped, 1 if changed is None else len(changed))
@@ -153,25 +176,35 @@ class LiveEvaluation:
             kept[((newest - heartbeat).bit_length() + 1) // 2] = heartbeat
         return tuple(sorted(heartbeats - set(kept.values())))
 
-    def _find_engine(self, version: str, known: Sequence[int]) -> ContinuousEngine | None:
+    def _find_engine(self, version: str, given_ns: int | None) -> ContinuousEngine | None:
         """Return the engine of the step before, or one that begins; None if the state of that step cannot be read."""
-        if self._engine is None and known and max(known) > self.start_ns:
-            self._engine = self._read_state(max(known))
-            return self._engine
-        if self._engine is None or self._engine.heartbeat <= self.start_ns:
+        if given_ns is None or given_ns <= self.start_ns:
             # Nothing was given yet, so what is there from the start may differ.
             self._engine = self._begin(version)
+        elif self._engine is None or self._engine.heartbeat != given_ns:
+            self._engine = self._read_state(given_ns)
         return self._engine
 
     def _read_state(self, heartbeat_ns: int) -> ContinuousEngine | None:
         """Return the engine of a state that was kept; None if it is damaged, or that of another program."""
-        found = self.record.find_state(heartbeat_ns)
-        if found is None or found[0] != heartbeat_ns:
+        kept = self.record.find_state(heartbeat_ns)
+        if kept is None or kept[0] != heartbeat_ns:
             return None
         try:
-            return ContinuousEngine.restore(self.tree, found[1], is_ordered=False)
+            engine = ContinuousEngine.restore(self.tree, kept[1], is_ordered=False)
         except InvalidQuery:
             return None
+        return engine if engine.heartbeat == heartbeat_ns else None
+
+    def _find_readable(self, known: Sequence[int]) -> ContinuousEngine | None:
+        """Return the engine of the newest of some states that can be read, and after which elements can be."""
+        for heartbeat in sorted(known, reverse=True):
+            if heartbeat < self.source.floor_ns:
+                break
+            engine = self._read_state(heartbeat)
+            if engine is not None:
+                return engine
+        return None
 
     def forget(self) -> None:
         """Let the next step begin with the state that was kept, as after a step that was not."""
@@ -183,22 +216,23 @@ class LiveEvaluation:
             engine.push(name, batch)
         return engine
 
-    def _run(self, engine: ContinuousEngine, version: str, stop_ns: int) -> Iterator[tuple[int, int, Row]]:
-        """Process the elements of a version from the heartbeat of an engine on; yields the results."""
+    def _run(
+        self, engine: ContinuousEngine, version: str, stop_ns: int
+    ) -> Iterator[tuple[list[tuple[int, int, Row]], int]]:
+        """Process the elements of a version from the heartbeat of an engine on; yields results up to instants."""
         start = max(engine.heartbeat, self.start_ns)
         if start < stop_ns:
             for batches, heartbeat in self.source.read(version, Window(start, stop_ns), engine.texts):
                 for name, batch in batches.items():
                     engine.push(name, batch)
                 engine.advance(heartbeat)
-                yield from self._take(engine)
+                yield self._take(engine), heartbeat
             engine.advance(stop_ns)
-        yield from self._take(engine)
+        yield self._take(engine), max(start, stop_ns)
 
-    def _take(self, engine: ContinuousEngine) -> Iterator[tuple[int, int, Row]]:
+    def _take(self, engine: ContinuousEngine) -> list[tuple[int, int, Row]]:
         batches: list[ChangeBatch] = engine.results()
-        for batch in batches:
-            yield from rows_of(batch, self.tree.attributes, engine.texts)
+        return [row for batch in batches for row in rows_of(batch, self.tree.attributes, engine.texts)]
 
     def _correct(
         self,
@@ -221,57 +255,71 @@ class LiveEvaluation:
         """
         stop, first = before_ns, changed.start_ns
         if live is None:
-            engine, first = self._begin_again(version)
+            engine, first = self._begin_again(version, first)
         else:
             engine = self._find_base(live, version, first)
             if self._horizon_ns is not None and live.covers(first):
                 stop = min(stop, changed.stop_ns + self._horizon_ns + 1)
-        first = max(first, self.start_ns)
-        results = Counter[tuple[int, Row]]()
+        first = compared = max(first, self.start_ns)
+        differing = Counter[tuple[int, Row]]()
         states: dict[int, bytes] = {}
         for heartbeat in dict.fromkeys((*(each for each in stale if engine.heartbeat <= each <= stop), stop)):
-            for tau, sign, row in self._run(engine, version, heartbeat):
-                if first <= tau:
-                    results[tau, row] += sign
+            # By parts, so that only what differs is held.
+            for rows, upto in self._run(engine, version, heartbeat):
+                counts = Counter[tuple[int, Row]]()
+                for tau, sign, row in rows:
+                    if first <= tau:
+                        counts[tau, row] += sign
+                if upto > compared:
+                    counts.subtract(self.record.count_given(Window(compared, upto)))
+                    compared = upto
+                for key, count in counts.items():
+                    if count:
+                        differing[key] += count
             if heartbeat in stale:
                 states[heartbeat] = engine.save()
-        results.subtract(self.record.count_given(Window(first, stop)))
         corrections = [
             LiveElement(tau, 1 if count > 0 else -1, row, is_correction=True)
-            for (tau, row), count in results.items()
+            for (tau, row), count in differing.items()
             for _ in range(abs(count))
         ]
         corrections.sort(key=lambda element: (element.tau, element.sign))
         return corrections, states, live if live is not None and stop < before_ns else engine
 
-    def _begin_again(self, version: str) -> tuple[ContinuousEngine, int]:
-        """Return an engine that begins where elements can be read, and the instant from which on its results are right.
+    def _begin_again(self, version: str, first_ns: int) -> tuple[ContinuousEngine, int]:
+        """Return an engine to correct from `first_ns` on without a live one, and from when on its results are right.
 
         Raises
         ------
         InvalidQuery
             Results depend on elements that cannot be read any more.
         """
+        base = self._find_readable(self._list_states(first_ns))
+        if base is not None:
+            return base, first_ns
         engine, floor_ns = self._begin(version), self.source.floor_ns
         if floor_ns <= self.start_ns:
-            return engine, START
-        if self._horizon_ns is None:
+            return engine, first_ns
+        if self._horizon_ns is None or self.firsts is None:
             raise InvalidQuery(
-                "the state of the query is damaged, or that of another program, and results depend on readings that "
-                "are not in the tap any more; remove the query, and add it again"
+                "the state of the query is damaged, or was written by another program version, and results depend on "
+                "readings that are not in the tap any more; remove the query, and add it again"
             )
-        engine.begin_at(floor_ns)
+        engine.begin_at(floor_ns, self.firsts)
         return engine, floor_ns + self._horizon_ns + 1
+
+    def _list_states(self, upto_ns: int) -> list[int]:
+        """Return the heartbeats of the states after the start, up to an instant."""
+        return [each for each in self.record.list_states() if self.start_ns < each <= upto_ns]
 
     def _find_base(self, live: ContinuousEngine, version: str, first_ns: int) -> ContinuousEngine:
         """Return an engine whose heartbeat is not after the first change, and whose state is that of any evaluation."""
-        known = max((each for each in self.record.list_states() if each <= first_ns), default=None)
-        warm_ns = None
-        if self._horizon_ns is not None and live.covers(first_ns):
-            warm_ns = first_ns - self._horizon_ns - 1
-        if warm_ns is not None and warm_ns > self.start_ns and (known is None or known < warm_ns):
+        known = self._list_states(first_ns)
+        warm_ns = None if self._horizon_ns is None or first_ns == START else first_ns - self._horizon_ns - 1
+        if warm_ns is not None and warm_ns > self.start_ns and max(known, default=START) < warm_ns:
             engine = self._begin(version)
-            engine.begin_at(warm_ns, like=live)
+            engine.begin_at(warm_ns, live.firsts)
             return engine
-        state = None if known is None else self._read_state(known)
-        return self._begin(version) if state is None else state
+        states = (self._read_state(each) for each in sorted(known, reverse=True))
+        base = next((state for state in states if state is not None), None)
+        return self._begin(version) if base is None else base

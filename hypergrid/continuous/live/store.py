@@ -368,12 +368,16 @@ class StoredRecord:
     store: LiveStore
     name: str
 
+    def find_heartbeat(self) -> int | None:
+        """Return the heartbeat of the last step; None before the first."""
+        return self.store.find(self.name).heartbeat_ns
+
     def find_state(self, at_ns: int) -> tuple[int, bytes] | None:
         """Return the state with the greatest heartbeat up to an instant."""
         return self.store.find_state(self.name, at_ns)
 
     def list_states(self) -> Sequence[int]:
-        """Return the heartbeats of all states."""
+        """Return the heartbeats of all states, those that cannot be read included."""
         return self.store.list_states(self.name)
 
     def count_given(self, window: Window) -> Counter[tuple[int, Row]]:

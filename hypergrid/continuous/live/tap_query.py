@@ -173,7 +173,13 @@ class TapQuery:
             raise InvalidQuery(
                 f"live query {self._name!r} lacks what it has to know of its tap; remove and add it again"
             )
-        state = unpack_state(kept, _VERSION)
+        try:
+            state = unpack_state(kept, _VERSION)
+        except InvalidQuery as error:
+            raise InvalidQuery(
+                f"what live query {self._name!r} kept of its tap cannot be read ({error}); remove and add it again"
+            ) from error
+        self._evaluation.firsts = state.get("firsts")
         self._clock.load(state["clock"])
         self._late_rows, self._versions.floor_ns = state["late"], state["floor_ns"]
         limits = LateLimits(self._versions.floor_ns - self._versions.reach_ns, self._late_rows)
@@ -262,6 +268,7 @@ class TapQuery:
                 "clock": self._clock.save(at_once=self._at_once),
                 "late": self._late_rows,
                 "floor_ns": self._versions.floor_ns,
+                "firsts": self._evaluation.list_firsts(),
             },
             _VERSION,
         )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hypergrid.continuous.engine.operators.window import BLOCK_ROWS, MANY, Fifo, round_up
+from hypergrid.continuous.engine.operators.window import BLOCK_ROWS, LEAST_FOR_RUNS, Fifo, round_up
 from hypergrid.continuous.expressions import GREATEST_INTEGER
 
 
@@ -47,7 +47,7 @@ def test_positions_past_the_end_are_empty() -> None:
 def test_stamps_are_rounded_up_to_multiples_of_a_slide(slide: int, spread: int) -> None:
     rng = np.random.default_rng(slide % 97 + spread % 89)
     for middle in (-(10**15), 0, 5 * 10**17, GREATEST_INTEGER - spread - 1):
-        stamps = np.sort(middle + rng.integers(-spread, spread, MANY + 100))
+        stamps = np.sort(middle + rng.integers(-spread, spread, LEAST_FOR_RUNS + 100))
         for part in (stamps, stamps[:50], stamps[:0]):
             rounded = [min(-(-stamp // slide) * slide, GREATEST_INTEGER) for stamp in part.tolist()]
             assert round_up(part, slide).tolist() == rounded

@@ -17,7 +17,7 @@ from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
 
 BLOCK_ROWS: Final = 16_384
 """Rows of a block of a queue."""
-MANY: Final = 2048
+LEAST_FOR_RUNS: Final = 2048
 """Stamps from which on it pays to look for the multiples of a slide among them."""
 
 
@@ -125,7 +125,7 @@ def round_up(stamps: Integers, slide_ns: int) -> Integers:
     """Return the multiples of a slide at which stamps, in order, show; the stamps themselves without one."""
     if not slide_ns:
         return stamps
-    if len(stamps) >= MANY:
+    if len(stamps) >= LEAST_FOR_RUNS:
         first, last = (-(-int(stamp) // slide_ns) for stamp in stamps[[0, -1]])
         if last * slide_ns <= GREATEST_INTEGER and 4 * (last - first) < len(stamps):
             # Few multiples: each is repeated for its stamps, which is faster than to divide.

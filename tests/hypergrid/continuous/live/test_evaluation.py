@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
+from hypergrid.continuous.algebra import JoinOf, RelationInput, StreamInput, WindowOf
+from hypergrid.continuous.expressions import Attribute
 from hypergrid.continuous.live.evaluation import LiveEvaluation
 from hypergrid.continuous.rewrite import rewrite
 from hypergrid.core.times import Window
 from tests.support.continuous_live import ListedRecord, ListedVersions, random_versions
-from tests.support.continuous_oracle import START, find_end
+from tests.support.continuous_oracle import START, Change, find_end
 from tests.support.continuous_random import Case, random_case
 
 CASES = 10
@@ -63,3 +65,23 @@ def assert_equal(
 def test_live_results_and_corrections_are_one_evaluation(block: int) -> None:
     for seed in range(CASES * block, CASES * (block + 1)):
         check(seed)
+
+
+@pytest.mark.parametrize("first", [5, 15])
+def test_rows_of_the_start_that_change_correct_all_results(first: int) -> None:
+    number = (Attribute("a", "integer"),)
+    tree = JoinOf((WindowOf(StreamInput("S", number), "now"), RelationInput("R", number)))
+    stream: list[Change] = [(tau, 1, (tau,)) for tau in range(10, 60, 10)]
+    source = ListedVersions(tree, [{"S": stream, "R": [(START, 1, (row,))]} for row in (1, 1, 2)])
+    record, once = ListedRecord(), ListedRecord()
+    # A first step that ends before the stretch begins, or after.
+    for version, beat in enumerate((first, 35, 55)):
+        old = str(version - 1) if version else None
+        record.keep(LiveEvaluation(tree, source, record, 5).advance(old, str(version), beat))
+    once.keep(LiveEvaluation(tree, source, once, 5).advance(None, "2", 55))
+    window = Window(START, 2**62)
+    given, expected = (
+        {key: count for key, count in kept.count_given(window).items() if count} for kept in (record, once)
+    )
+    assert given == expected
+    assert len(expected) == 10

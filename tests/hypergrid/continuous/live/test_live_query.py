@@ -2,10 +2,12 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from hypergrid.continuous.engine.operators import to_stream
 from hypergrid.continuous.engine.state import VERSION
 from hypergrid.continuous.live import LiveOptions, LiveQuery, LiveStore, add_query, open_store
 from hypergrid.core.errors import InvalidQuery, NotFound
-from hypergrid.core.times import SECOND_NS
+from hypergrid.core.times import DAY_NS, SECOND_NS
 from hypergrid.query import open_archive
 from tests.support.continuous_live_archives import QUERIES, backtest, commit, create, draw_commits, given
 from tests.support.networks import START_NS
@@ -246,6 +248,29 @@ def test_states_of_another_program_are_made_anew_and_nothing_is_given_twice(tmp_
     added = query.rows()[count:]
     assert (added["corrects"].isna().all(), query.entry.late) == (True, before)
     assert given(folder, name) == backtest(open_archive(folder), QUERIES[name], START_NS, END_NS)
+
+
+@pytest.mark.parametrize("moved_s", [-600, 2**28])
+@pytest.mark.parametrize("name", ["join", "total"])
+def test_a_damaged_heartbeat_of_a_state_moves_no_results(tmp_path: Path, name: str, moved_s: int) -> None:
+    folder = tmp_path / "archive"
+    create(folder)
+    store = add_query(open_inputs(open_archive(folder)), name, QUERIES[name], LiveOptions(START_NS))
+    for number, parts in enumerate(draw_commits(3, 5)):
+        commit(folder, number, parts)
+        query = LiveQuery(open_archive(folder), store, name)
+        query.step()
+        if number == 3:
+            with closing(sqlite3.connect(store.path)) as db:
+                db.execute(
+                    "UPDATE states SET heartbeat_ns = heartbeat_ns + ? WHERE heartbeat_ns = ?",
+                    (moved_s * SECOND_NS, max(store.list_states(name))),
+                )
+                db.commit()
+    assert (query.entry.heartbeat_ns or 0) < START_NS + DAY_NS
+    expected = backtest(open_archive(folder), QUERIES[name], START_NS, query.entry.heartbeat_ns or 0)
+    assert given(folder, name) == expected
+    assert max(store.list_states(name)) == query.entry.heartbeat_ns
 
 
 def make_unreadable(store: LiveStore, name: str) -> None:

@@ -162,19 +162,26 @@ def test_a_restart_changes_nothing(tmp_path: Path, name: str, ending: str, seed:
     assert any(not is_new for *_, is_new in rows["whole"])
 
 
-@pytest.mark.parametrize("name", ["mean", "join"])
+@pytest.mark.parametrize(("name", "silent_s"), [("mean", 0), ("join", 0), ("number", 400)])
 @pytest.mark.parametrize("seed", [5, 6])
-def test_a_state_of_another_program_is_made_anew_from_the_tap(tmp_path: Path, name: str, seed: int) -> None:
+def test_a_state_of_another_program_is_made_anew_from_the_tap(
+    tmp_path: Path, name: str, silent_s: int, seed: int
+) -> None:
     create(tmp_path / "tap")
     queries, stores = {}, {}
+    text = {**QUERIES, "number": "Select count(*) as k From air_temperature [Range 20 Minutes]"}[name]
+    # A query that is there before any reading shows a row of none with the first.
+    options = LiveOptions(START_NS - DAY_NS if silent_s else START_NS, 60.0)
     for label in ("whole", "upgraded"):
-        options = LiveOptions(START_NS, 60.0)
-        stores[label] = add_tap_query(open_archive(tmp_path / "tap"), label, QUERIES[name], options)
+        stores[label] = add_tap_query(open_archive(tmp_path / "tap"), label, text, options)
         queries[label] = restart(tmp_path / "tap", stores[label], label, [])
     taken: list[TapBatch] = []
     floors = []
     for batch in make_short_batches(draw_commits(seed, 12), np.random.default_rng(seed)):
-        if len(taken) % 7 == 3:
+        for variable, (part, records) in batch.readings.items():
+            late = part.time_ns >= START_NS + silent_s * SECOND_NS
+            batch.readings[variable] = (part.take_rows(late), records[late])  # type: ignore[index]
+        if len(taken) % 7 == 2:
             make_unreadable(stores["upgraded"], "upgraded")
             queries["upgraded"] = restart(tmp_path / "tap", stores["upgraded"], "upgraded", taken)
             floors.append(queries["upgraded"]._versions.floor_ns)
@@ -196,7 +203,7 @@ def test_a_state_that_cannot_be_made_anew_stops_the_query_and_says_so(tmp_path: 
     assert query._versions.floor_ns > START_NS
     make_unreadable(store, "q")
     query = restart(tmp_path / "tap", store, "q", taken)
-    with pytest.raises(InvalidQuery, match="that of another program.*not in the tap any more; remove the query"):
+    with pytest.raises(InvalidQuery, match="written by another program.*not in the tap any more; remove the query"):
         query.step(last)
 
 
