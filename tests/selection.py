@@ -549,6 +549,9 @@ LONG: Final[dict[str, dict[str, Less]]] = {
             0, "a benchmark in small; queries/web/test_server.py starts servers"
         ),
     },
+    "bench/test_cql_bench.py": {
+        "test_spark_gives_the_engines_rows": Less(1, "the mean; the filter starts Spark once more"),
+    },
     "bench/test_hypergrid_bench.py": dict.fromkeys(
         (
             "test_a_slice_more_touches_the_windows_that_hold_it",
@@ -692,9 +695,34 @@ LONG: Final[dict[str, dict[str, Less]]] = {
         "test_networks_of_strangers_are_imported_as_they_are": Less(1, "network, that of the plain; three in the soak"),
         "test_a_plain_table_becomes_a_picture": Less(1, "by keyboard; networks of strangers are imported by mouse"),
     },
+    "browser/test_tasks_in_firefox.py": dict.fromkeys(
+        (
+            "test_a_cells_series_has_its_uncertainty",
+            "test_a_map_is_two_actions_away",
+            "test_a_region_is_moved_to",
+            "test_an_alert_is_made",
+            "test_another_variable_is_a_choice",
+            "test_ones_own_table_becomes_a_map",
+            "test_picture_and_values_are_saved",
+            "test_two_periods_are_compared",
+        ),
+        Less(1, "by mouse; browser/test_tasks.py does the same by all ways in Chromium"),
+    ),
     "browser/test_variogram.py": {
         "test_axe_finds_nothing_serious": Less(1, "in one scheme of two"),
     },
+    "end_to_end/test_continuous_queries.py": dict.fromkeys(
+        (
+            "test_drift_as_the_specification_writes_it_is_also_the_cold_air_of_hollows",
+            "test_frost_is_warned_of_before_it_comes",
+            "test_gateways_that_fail_are_those_planted_and_nothing_else",
+            "test_heavy_rain_is_that_of_the_three_events",
+            "test_silences_are_those_planted_and_nothing_else",
+            "test_stuck_sensors_are_those_planted_and_nothing_else",
+            "test_the_thermometer_that_drifts_is_reported_and_no_other",
+        ),
+        Less(1, "the month of the sample network, of two with other noise and faults"),
+    ),
     "end_to_end/test_foreign_networks.py": {
         **dict.fromkeys(
             (

@@ -226,6 +226,8 @@ class ContinuousEngine:
             raise InvalidQuery(other)
         try:
             engine._load(state)  # noqa: SLF001
+        except InvalidQuery:
+            raise
         except (LookupError, TypeError, ValueError) as error:
             raise InvalidQuery(other) from error
         return engine

@@ -1,7 +1,9 @@
 """Continuous queries over HTTP: names, explanations, errors with their position, back-tests in all formats."""
 
 import io
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -201,13 +203,33 @@ def test_unknown_back_tests_are_404(client: httpx.Client) -> None:
         assert client.request(method, f"/api/v1/continuous/backtest/none{path}").status_code == 404
 
 
+@contextmanager
+def turn_of_another_thread(runner: Runner) -> Iterator[None]:
+    """Hold the turn in a thread that does nothing: work of this one would give way to others."""
+    begun, ending = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with runner.turn():
+            begun.set()
+            ending.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert begun.wait(60.0)
+        yield
+    finally:
+        ending.set()
+        thread.join()
+
+
 def test_a_back_test_waits_for_its_turn_and_can_be_stopped(
     archive: hg.OpenArchive, make_runner: Callable[..., Runner]
 ) -> None:
     runner = make_runner(archive)
     queries = ContinuousQueries(archive, runner, BacktestLimits(open=2), clock=lambda: START_NS)
     question = BacktestQuestion(WARM, START_NS, START_NS + 3600 * 10**9)
-    with runner.turn():
+    with turn_of_another_thread(runner):
         first = queries.submit(question)
         with act_as(Asker("alice", Limits(queries=1))):
             second = queries.submit(question)
