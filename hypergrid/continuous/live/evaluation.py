@@ -102,7 +102,6 @@ class LiveEvaluation:
     record: LiveRecord
     start_ns: int
     static: frozenset[str] = frozenset()
-
     firsts: Mapping[str, int] | None = None
     """First instant of each input that had an element, for a state that is lost; None: not known."""
 
@@ -320,6 +319,5 @@ class LiveEvaluation:
             engine = self._begin(version)
             engine.begin_at(warm_ns, live.firsts)
             return engine
-        states = (self._read_state(each) for each in sorted(known, reverse=True))
-        base = next((state for state in states if state is not None), None)
+        base = self._find_readable(known)
         return self._begin(version) if base is None else base
