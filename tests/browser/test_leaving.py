@@ -1,5 +1,6 @@
 """Pages that are left and shown again: what they began ends or goes on; what lies over them."""
 
+import re
 from typing import Any
 
 import pytest
@@ -26,15 +27,22 @@ STATE = {
 }  # fmt: skip
 
 
-def test_the_overview_keeps_its_size_when_the_theme_changes_on_another_page(opened: Page) -> None:
+@pytest.mark.parametrize("comes", ["before", "after"])
+def test_the_overview_keeps_its_size_when_the_theme_changes_on_another_page(opened: Page, comes: str) -> None:
+    held: list[Route] = []
+    opened.route("**/api/v1/latest?*", lambda route: route.continue_() if comes == "before" else held.append(route))
     show(opened, "Overview")
     eventually(opened, lambda: opened.evaluate(FIGURE) > 1000)
+    if comes == "before":
+        expect(opened.locator("#overview-map")).to_have_attribute("data-drawn", re.compile("."))
     show(opened, "Standing")
     opened.get_by_label("Theme").select_option("dark")
     opened.set_viewport_size({"width": 1000, "height": 700})
     opened.wait_for_timeout(500)
     show(opened, "Overview")
     eventually(opened, lambda: 900 < opened.evaluate(FIGURE) <= 1000)
+    for route in held:
+        route.continue_()
     rim = "document.getElementById('overview-map').figure?.find('stations').data.edge?.[0]"
     eventually(opened, lambda: opened.evaluate(rim) == "#e4e9ee")
 

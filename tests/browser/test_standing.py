@@ -314,6 +314,23 @@ def test_it_is_edited_and_an_edit_is_left(
     assert page.evaluate("() => document.activeElement.id") == "new-standing"
 
 
+def test_a_list_that_changes_while_a_button_is_held_down_loses_no_click(
+    page: Page, address: str, served: list[tuple[str, str]], standing: StandingQueries
+) -> None:
+    standing.add(FROST)
+    page.goto(f"{address}#standing")
+    edit = page.get_by_role("button", name="Edit: frost")
+    edit.hover()
+    page.mouse.down()
+    standing.add({**FROST, "name": "another", "weight": 30})
+    # Longer than from one look to the next.
+    page.wait_for_timeout(3000)
+    expect(row(page, "another")).to_have_count(0)
+    page.mouse.up()
+    expect(page.get_by_role("heading", name="Change frost")).to_be_visible()
+    expect(row(page, "another")).to_have_count(1)
+
+
 def test_open_alerts_are_shown_acknowledged_and_commented_on(
     opened: Page, raised: list[int], standing: StandingQueries, served: list[tuple[str, str]]
 ) -> None:

@@ -91,7 +91,11 @@ def worst(archive: hg.OpenArchive) -> tuple[str, str]:
 def test_readings_with_their_flags_by_mouse(opened: Page, archive: hg.OpenArchive) -> None:
     station, variable = worst(archive)
     show(opened, "Stations")
-    opened.get_by_role("button", name=f"Show the readings of station {station}", exact=True).click()
+    # A station in trouble that has flags is in two lists.
+    look = opened.locator("#stations-list").get_by_role(
+        "button", name=f"Show the readings of station {station}", exact=True
+    )
+    look.click()
     opened.get_by_role("combobox", name="Variable").locator("visible=true").select_option(variable)
     expect(opened.locator("#caption-station")).to_contain_text(f"readings of {archive.variables[variable].long_name}")
     readings = archive.store.read(variable)
@@ -120,7 +124,7 @@ def test_readings_that_come_late_do_not_replace_those_asked_for_after_them(opene
 
     opened.route("**/api/v1/series?*", slow)
     show(opened, "Stations")
-    opened.get_by_role("button", name="Show the readings of station 3", exact=True).click()
+    opened.locator("#stations-list").get_by_role("button", name="Show the readings of station 3", exact=True).click()
     opened.wait_for_function("() => document.activeElement.id === 'station-title'")
     opened.get_by_role("combobox", name="Variable").locator("visible=true").select_option("relative_humidity")
     expect(opened.locator("#caption-station")).to_contain_text("readings of Relative humidity")

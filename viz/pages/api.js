@@ -20,6 +20,12 @@ export const onTrouble = (listener) => {
   tell = listener;
 };
 
+/** Returns what answers of `look` and `text`, which are drawn as they come, wait for. */
+let ready = () => null;
+export const holdUntil = (listener) => {
+  ready = listener;
+};
+
 async function send(path, options = {}, read = (response) => response.json()) {
   let response;
   try {
@@ -47,8 +53,8 @@ const write = (method, path, document = {}) =>
   send(path, { method, headers: { "Content-Type": "application/json" }, body: JSON.stringify(document) });
 const post = (path, document) => write("POST", path, document);
 
-export const look = (what, options) => send(`${PREFIX}/${what}`, options);
-export const text = (what) => send(`${PREFIX}/${what}`, {}, (response) => response.text());
+export const look = (what, options) => send(`${PREFIX}/${what}`, options).finally(() => ready());
+export const text = (what) => send(`${PREFIX}/${what}`, {}, (response) => response.text()).finally(() => ready());
 export const ask = (document, order) => post(`${PREFIX}/queries?order=${order}`, document);
 export const explain = (document) => post(`${PREFIX}/queries/explain`, document);
 export const variogram = (document, how) => post(`${PREFIX}/queries/variogram?${new URLSearchParams(how)}`, document);

@@ -359,10 +359,11 @@ class Overview {
 
   async redraw() {
     this.fit();
-    if (!this.hasMap || !this.readings) return;
+    if (!this.hasMap) return;
     this.opening = null;
     await this.openMap(this.scaleOf(this.name));
-    this.draw();
+    // They may still be on their way, and are drawn once they are there.
+    if (this.rows) this.draw();
   }
 }
 
