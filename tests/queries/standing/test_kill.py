@@ -46,7 +46,10 @@ class Server:
 
 
 def prove(folder: Path, *, kills: int, queries: int, slices: int) -> tuple[int, int]:
-    """Alternate hot and cold slices while the server is killed; return how many alerts there were, and repeats."""
+    """Alternate hot and cold slices while the server is killed; return how many alerts there were, and repeats.
+
+    In the end a station is silent for so long that it is dead, and comes back.
+    """
     chosen = random.Random(2007)
     live, hook = Live(folder / "archive"), Hook()
     live.add_all([(slice_, dict.fromkeys(STATIONS, 5.0)) for slice_ in range(10)], variables=VARIABLES)
@@ -55,6 +58,7 @@ def prove(folder: Path, *, kills: int, queries: int, slices: int) -> tuple[int, 
             condition = {"kind": "threshold", "above": 20 + number, "clear": 10}
             to = [hook.url(f"/{number % 4}")]
             standing.add({"name": f"hot{number}", "query": AIR, "condition": condition, "to": to})
+        standing.add({"name": "dead", "query": AIR, "condition": {"kind": "dead"}, "to": [hook.url("/dead")]})
     expected: Counter[tuple[str, str, str, str]] = Counter()
     slice_ = 10
     for _ in range(kills):
@@ -74,6 +78,14 @@ def prove(folder: Path, *, kills: int, queries: int, slices: int) -> tuple[int, 
         time.sleep(chosen.random() * 1.5)
         server.kill()
     server = Server(live.folder, hook.host)
+    *others, dead = STATIONS
+    for silent in range(6):
+        live.add(slice_ + silent, dict.fromkeys(others, 5.0))
+    live.add(slice_ + 6, dict.fromkeys(STATIONS, 5.0))
+    # Half as long again as three of its gaps after its last reading.
+    died_ns = START_NS + (slice_ - 1) * STEP_NS + 9 * STEP_NS // 2
+    for happening in ("raised", "cleared"):
+        expected["dead", happening, dead, format_timestamp(died_ns)] += 1
     with StandingQueries(hg.open(live.folder), Settings(), clock=time.time_ns) as standing:
         ends = time.monotonic() + PATIENCE_S
         total = sum(expected.values())
@@ -93,7 +105,8 @@ def prove(folder: Path, *, kills: int, queries: int, slices: int) -> tuple[int, 
             assert body["possible_repeat"], body
             repeats += 1
         seen.add(body["id"])
-    assert all(body["readings"] and body["snapshot"] and body["rule"] for body in got)
+    assert all(body["snapshot"] and body["rule"] for body in got)
+    assert all(bool(body["readings"]) == (body["query"] != "dead") for body in got)
     return len(kept), repeats
 
 
@@ -145,7 +158,7 @@ def test_kills_of_the_server_lose_and_repeat_nothing_of_a_kept_query(tmp_path: P
 
 def test_three_kills_of_the_server(tmp_path: Path) -> None:
     alerts, _ = prove(tmp_path, kills=3, queries=3, slices=12)
-    assert alerts == 3 * 4 * 12
+    assert alerts == 3 * 4 * 12 + 2
 
 
 @pytest.mark.soak
