@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hypergrid.continuous.engine.operators.window import BLOCK_ROWS, LEAST_FOR_RUNS, Fifo, round_up
+from hypergrid.continuous.engine.operators.window import BLOCK_ROWS, LEAST_FOR_RUNS, Fifo, find_shown, round_up
 from hypergrid.continuous.expressions import GREATEST_INTEGER
 
 
@@ -51,4 +51,9 @@ def test_stamps_are_rounded_up_to_multiples_of_a_slide(slide: int, spread: int) 
         for part in (stamps, stamps[:50], stamps[:0]):
             rounded = [min(-(-stamp // slide) * slide, GREATEST_INTEGER) for stamp in part.tolist()]
             assert round_up(part, slide).tolist() == rounded
+            for span in {1, slide // 3 + 1, slide}:
+                shown = [multiple - stamp < span for multiple, stamp in zip(rounded, part.tolist(), strict=True)]
+                positions = find_shown(part, slide, span) if len(part) else None
+                assert (positions is None) == all(shown)
+                assert positions is None or positions.tolist() == np.flatnonzero(shown).tolist()
     assert round_up(stamps, 0) is stamps

@@ -121,19 +121,40 @@ class StoredWindow(StepOperator):
         return elements, slots
 
 
+def _list_multiples(stamps: Integers, slide_ns: int) -> Integers | None:
+    """Return the multiples of a slide at which stamps, in order, show; None: too many for it to pay."""
+    if len(stamps) < LEAST_FOR_RUNS:
+        return None
+    first, last = (-(-int(stamp) // slide_ns) for stamp in stamps[[0, -1]])
+    if last * slide_ns > GREATEST_INTEGER or 4 * (last - first) >= len(stamps):
+        return None
+    return np.arange(first, last + 1) * slide_ns
+
+
 def round_up(stamps: Integers, slide_ns: int) -> Integers:
     """Return the multiples of a slide at which stamps, in order, show; the stamps themselves without one."""
     if not slide_ns:
         return stamps
-    if len(stamps) >= LEAST_FOR_RUNS:
-        first, last = (-(-int(stamp) // slide_ns) for stamp in stamps[[0, -1]])
-        if last * slide_ns <= GREATEST_INTEGER and 4 * (last - first) < len(stamps):
-            # Few multiples: each is repeated for its stamps, which is faster than to divide.
-            multiples = np.arange(first, last + 1) * slide_ns
-            return np.repeat(multiples, np.diff(np.searchsorted(stamps, multiples, side="right"), prepend=0))
+    multiples = _list_multiples(stamps, slide_ns)
+    if multiples is not None:
+        # Each is repeated for its stamps, which is faster than to divide.
+        return np.repeat(multiples, np.diff(np.searchsorted(stamps, multiples, side="right"), prepend=0))
     # No heartbeat is past the greatest integer: what would be rounded beyond it never comes.
     rounded = -(-stamps // slide_ns) * slide_ns
     return np.where(rounded < stamps, GREATEST_INTEGER, rounded)
+
+
+def find_shown(stamps: Integers, slide_ns: int, span_ns: int) -> Integers | None:
+    """Return the positions of the stamps, in order, that a window shorter than its slide shows; None: all of them."""
+    multiples = _list_multiples(stamps, slide_ns)
+    if multiples is None or multiples[0] < NULL_INTEGER + span_ns:
+        shown = round_up(stamps, slide_ns) - stamps < span_ns
+        return None if shown.all() else np.flatnonzero(shown)
+    starts = np.searchsorted(stamps, multiples - span_ns, side="right")
+    stops = np.searchsorted(stamps, multiples, side="right")
+    if int((stops - starts).sum()) == len(stamps):
+        return None
+    return np.concatenate([np.arange(start, stop) for start, stop in zip(starts, stops, strict=True)])
 
 
 class FifoWindow(StoredWindow):
@@ -155,8 +176,8 @@ class FifoWindow(StoredWindow):
         """Return the elements that count, without those that leave the moment they would show."""
         elements = super().select(elements)
         if self._slide_ns > self._span_ns and len(elements):
-            shown = round_up(elements.tau, self._slide_ns) - elements.tau < self._span_ns
-            elements = elements if shown.all() else elements.take(np.flatnonzero(shown))
+            shown = find_shown(elements.tau, self._slide_ns, self._span_ns)
+            elements = elements if shown is None else elements.take(shown)
         return elements
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
@@ -165,18 +186,18 @@ class FifoWindow(StoredWindow):
         queue = self._queue
         queue.append(slots, elements.tau)
         held, entered = len(queue), self._entered
-        enter = queue.stamps(entered, held)
         if self._limit:
+            enter = queue.stamps(entered, held)
             leave = queue.stamps(self._limit, held)
         else:
-            enter = round_up(enter, self._slide_ns)
+            # What happens before the heartbeat; with a slide, up to its last multiple before that.
+            until = heartbeat
             if self._slide_ns:
-                enter = enter[: int(np.searchsorted(enter, heartbeat))]
-            # A row leaves before the heartbeat only if its stamp does.
-            count = queue.count_before(max(heartbeat - self._span_ns, NULL_INTEGER))
+                until = max((heartbeat - 1) // self._slide_ns * self._slide_ns + 1, NULL_INTEGER)
+                held = queue.count_before(until)
+            enter = round_up(queue.stamps(entered, held), self._slide_ns)
+            count = queue.count_before(max(until - self._span_ns, NULL_INTEGER))
             leave = round_up(queue.stamps(0, count) + self._span_ns, self._slide_ns)
-            if self._slide_ns:
-                leave = leave[: int(np.searchsorted(leave, heartbeat))]
         count = len(enter) + len(leave)
         out = WindowOutput(np.empty(count, np.int64), np.empty(count, np.int8), np.empty(count, np.int64))
         left = queue.slots(0, len(leave)).copy()
