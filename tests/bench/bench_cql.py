@@ -35,7 +35,7 @@ from tests.bench.cql_peers import (
     slide_minutes,
     time_rounds,
 )
-from tests.bench.cql_peers_apart import measure_apart, name_batch
+from tests.bench.cql_peers_apart import compare_best, measure_apart, name_batch
 from tests.bench.cql_spark import measure_spark, spark_table
 from tests.bench.linear_road import measure_road, road_table
 
@@ -122,6 +122,7 @@ def measure(
                 measured["peers"] = measure_peers(rows, pairs, notify=notify)
                 feeds = {workload: make_feeds(workload, rows // share) for workload, share in APART_SHARES.items()}
                 measured["apart"] = measure_apart(feeds, pairs, run_text, notify)
+            measured["best"] = compare_best(measured["peers"], measured["apart"])
         elif name == "spark":
             measured["spark"] = measure_spark(notify=notify)
         else:
@@ -451,6 +452,23 @@ def tables(measured: Mapping[str, Any]) -> list[Table]:
         ]
         columns = ("workload", "batch", "by", "M rows/s", "ours", "ours over it", "of rounds", "aim", "")
         listed.append(("peers that run apart, on the same core, processor time", columns, rows))
+    if measured.get("best"):
+        rows = [
+            (
+                row["workload"],
+                row["run"],
+                name_batch(row["batch"]),
+                f"{row['rows_per_cpu_s'] / 1e6:.3f}",
+                name_batch(row["own_batch"]),
+                f"{row['ours_per_cpu_s'] / 1e6:.3f}",
+                f"{row['ours_over_it']:.2f}",
+                f"{row['aim']:g}",
+                "met" if row["is_met"] else "not met",
+            )
+            for row in measured["best"]
+        ]
+        columns = ("workload", "by", "batch", "M rows/s", "our batch", "ours", "ours over it", "aim", "")
+        listed.append(("each with the batch that is best for it", columns, rows))
     if "memory" in measured:
         part = measured["memory"]
         rows = [

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
@@ -152,6 +152,35 @@ def measure_apart(
                     row["failure"] = str(error)
                     continue
                 row["is_met"] = row["ours_over_it"] >= peer.aim
+    return listed
+
+
+def compare_best(peers: Sequence[Mapping[str, Any]], apart: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the engine's rate over each peer's where both have the batch that is best for them.
+
+    Parameters
+    ----------
+    peers
+        Rows of `bench_cql.measure_peers`.
+    apart
+        Rows of `measure_apart`; peers that have one size of batch, or none, are left out.
+    """
+    own = {(row["workload"], row["batch"]): row["rows_per_cpu_s"] for row in peers if row["run"] == "ours"}
+    pairs = [(row, own[row["workload"], row["batch"]]) for row in peers if row["run"] != "ours"]
+    pairs += [(row, row["ours_per_cpu_s"]) for row in apart if row["batch"] and "failure" not in row]
+    rates: dict[tuple[str, str, float], list[tuple[tuple[float, int], tuple[float, int]]]] = {}
+    for row, ours in pairs:
+        sizes = row["batch"], min(row["batch"], BATCH)
+        rate = (row["rows_per_cpu_s"], sizes[0]), (ours, sizes[1])
+        rates.setdefault((row["workload"], row["run"], row["aim"]), []).append(rate)
+    listed: list[dict[str, Any]] = []
+    for (workload, run, aim), measured in rates.items():
+        if len(measured) == 1:
+            continue
+        (theirs, batch), (ours, own_batch) = (max(side) for side in zip(*measured, strict=True))
+        row = {"workload": workload, "run": run, "batch": batch, "rows_per_cpu_s": theirs, "own_batch": own_batch}
+        listed.append(row | {"ours_per_cpu_s": ours, "ours_over_it": ours / theirs, "aim": aim})
+        listed[-1]["is_met"] = ours / theirs >= aim
     return listed
 
 

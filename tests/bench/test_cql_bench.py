@@ -35,6 +35,7 @@ from tests.bench.cql_peers_apart import (
     RESULT,
     WHOLE,
     Peer,
+    compare_best,
     cut_feed,
     measure_apart,
     rate_rows,
@@ -186,6 +187,25 @@ def test_peers_without_an_environment_say_so(monkeypatch: pytest.MonkeyPatch) ->
     assert [row["run"] for row in listed if row["batch"] in (None, 65536)] == list(PROGRAMS)
     assert all("make cql-peers" in row["failure"] for row in listed)
     [(_, columns, rows)] = tables({"rates": [], "apart": listed})
+    assert all(len(row) == len(columns) for row in rows)
+
+
+def test_both_have_the_batch_that_is_best_for_them() -> None:
+    shared = {"workload": "filter", "aim": 5.0}
+    peers = [
+        shared | {"run": run, "batch": batch, "rows_per_cpu_s": rate}
+        for run, batch, rate in (("ours", 500, 10.0), ("duckdb", 500, 4.0), ("ours", 4096, 60.0), ("duckdb", 4096, 3.0))
+    ]
+    apart = [
+        shared | {"run": "bytewax", "batch": batch, "rows_per_cpu_s": rate, "ours_per_cpu_s": own, "aim": 20.0}
+        for batch, rate, own in ((4096, 5.0, 40.0), (1 << 40, 4.0, 90.0))
+    ]
+    apart += [shared | {"run": "csp", "batch": None, "rows_per_cpu_s": 1.0, "ours_per_cpu_s": 90.0}]
+    apart += [shared | {"run": "laminardb", "batch": 4096, "failure": "cannot"}]
+    listed = compare_best(peers, apart)
+    told = [(row["run"], row["batch"], row["own_batch"], row["ours_over_it"], row["is_met"]) for row in listed]
+    assert told == [("duckdb", 500, 4096, 15.0, True), ("bytewax", 4096, 65536, 18.0, False)]
+    [(_, columns, rows)] = tables({"rates": [], "best": listed})
     assert all(len(row) == len(columns) for row in rows)
 
 
