@@ -15,8 +15,8 @@ import sys
 from types import CodeType, ModuleType
 
 STATE = os.environ.get("HYPERGRID_REACH", "")
-REJECTED_BEFORE_SKIPS = 200
-"""Calls of a function by tests alone after which only some of its calls are looked at: looking takes microseconds."""
+REJECTED_BEFORE_SKIPS = 20
+"""Calls of a function by a test alone after which only some of its calls are looked at: looking takes microseconds."""
 
 
 def _install() -> None:
@@ -100,6 +100,7 @@ def _install() -> None:
     sys.pycache_prefix = table["bytecode"]
     builtins.__reached__ = marks  # type: ignore[attr-defined]
     builtins.__reach__ = reach  # type: ignore[attr-defined]
+    builtins.__reach_anew__ = rejected.clear  # type: ignore[attr-defined]
     sys.meta_path.insert(0, Finder())  # type: ignore[arg-type]
 
 
