@@ -155,32 +155,53 @@ def measure_apart(
     return listed
 
 
+class _Rate(NamedTuple):
+    """Rows a processor second with batches of one size."""
+
+    rows_per_cpu_s: float
+    batch: int
+
+
 def compare_best(peers: Sequence[Mapping[str, Any]], apart: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the engine's rate over each peer's where both have the batch that is best for them.
+
+    Ratios are of medians. Left out are peers that were measured with fewer than two sizes, also because others failed,
+    and `mean_at_ends`, which asks something else with batches of another size.
 
     Parameters
     ----------
     peers
-        Rows of `bench_cql.measure_peers`.
+        Rows of `bench_cql.measure_peers`: larger batches have more rows in all.
     apart
-        Rows of `measure_apart`; peers that have one size of batch, or none, are left out.
+        Rows of `measure_apart`.
     """
     own = {(row["workload"], row["batch"]): row["rows_per_cpu_s"] for row in peers if row["run"] == "ours"}
-    pairs = [(row, own[row["workload"], row["batch"]]) for row in peers if row["run"] != "ours"]
-    pairs += [(row, row["ours_per_cpu_s"]) for row in apart if row["batch"] and "failure" not in row]
-    rates: dict[tuple[str, str, float], list[tuple[tuple[float, int], tuple[float, int]]]] = {}
-    for row, ours in pairs:
-        sizes = row["batch"], min(row["batch"], BATCH)
-        rate = (row["rows_per_cpu_s"], sizes[0]), (ours, sizes[1])
-        rates.setdefault((row["workload"], row["run"], row["aim"]), []).append(rate)
+    beside = [(row, own[row["workload"], row["batch"]]) for row in peers if row["run"] != "ours"]
+    beside += [(row, row["ours_per_cpu_s"]) for row in apart if row["batch"] and "failure" not in row]
     listed: list[dict[str, Any]] = []
-    for (workload, run, aim), measured in rates.items():
-        if len(measured) == 1:
+    for workload, run in dict.fromkeys((row["workload"], row["run"]) for row, _ in beside):
+        rows = [(row, ours) for row, ours in beside if (row["workload"], row["run"]) == (workload, run)]
+        if len(rows) == 1 or workload == "mean_at_ends":
             continue
-        (theirs, batch), (ours, own_batch) = (max(side) for side in zip(*measured, strict=True))
-        row = {"workload": workload, "run": run, "batch": batch, "rows_per_cpu_s": theirs, "own_batch": own_batch}
-        listed.append(row | {"ours_per_cpu_s": ours, "ours_over_it": ours / theirs, "aim": aim})
-        listed[-1]["is_met"] = ours / theirs >= aim
+        by_batch: dict[int, list[float]] = {}
+        for row, ours in rows:
+            by_batch.setdefault(min(row["batch"], BATCH), []).append(ours)
+        theirs = max(_Rate(row["rows_per_cpu_s"], row["batch"]) for row, _ in rows)
+        best = max(_Rate(median(rates), batch) for batch, rates in by_batch.items())
+        ratio, aim = best.rows_per_cpu_s / theirs.rows_per_cpu_s, rows[0][0]["aim"]
+        listed.append(
+            {
+                "workload": workload,
+                "run": run,
+                "batch": theirs.batch,
+                "rows_per_cpu_s": theirs.rows_per_cpu_s,
+                "own_batch": best.batch,
+                "ours_per_cpu_s": best.rows_per_cpu_s,
+                "ours_over_it": ratio,
+                "aim": aim,
+                "is_met": ratio >= aim,
+            }
+        )
     return listed
 
 

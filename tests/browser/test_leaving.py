@@ -27,13 +27,16 @@ STATE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("comes", ["before", "after"])
-def test_the_overview_keeps_its_size_when_the_theme_changes_on_another_page(opened: Page, comes: str) -> None:
-    held: list[Route] = []
-    opened.route("**/api/v1/latest?*", lambda route: route.continue_() if comes == "before" else held.append(route))
+@pytest.mark.parametrize("values_come", ["before", "after"])
+def test_the_overview_keeps_its_size_when_the_theme_changes_on_another_page(opened: Page, values_come: str) -> None:
+    waiting_routes: list[Route] = []
+    opened.route(
+        "**/api/v1/latest?*",
+        lambda route: route.continue_() if values_come == "before" else waiting_routes.append(route),
+    )
     show(opened, "Overview")
     eventually(opened, lambda: opened.evaluate(FIGURE) > 1000)
-    if comes == "before":
+    if values_come == "before":
         expect(opened.locator("#overview-map")).to_have_attribute("data-drawn", re.compile("."))
     show(opened, "Standing")
     opened.get_by_label("Theme").select_option("dark")
@@ -41,7 +44,7 @@ def test_the_overview_keeps_its_size_when_the_theme_changes_on_another_page(open
     opened.wait_for_timeout(500)
     show(opened, "Overview")
     eventually(opened, lambda: 900 < opened.evaluate(FIGURE) <= 1000)
-    for route in held:
+    for route in waiting_routes:
         route.continue_()
     rim = "document.getElementById('overview-map').figure?.find('stations').data.edge?.[0]"
     eventually(opened, lambda: opened.evaluate(rim) == "#e4e9ee")

@@ -19,9 +19,9 @@ def test_a_damaged_chunk_is_named_with_its_readings_and_what_to_do(five_days: Pa
     archive = Path(shutil.copytree(five_days / "build/demo/archive", tmp_path / "archive"))
     largest = chunks_of(archive)[0]
     flip(largest, random.Random(1))
-    told = hypergrid("check", archive, "--json")
-    assert told.returncode != 0
-    chunk, readings = json.loads(told.stdout)["defects"]
+    report = hypergrid("check", archive, "--json")
+    assert report.returncode != 0
+    chunk, readings = json.loads(report.stdout)["defects"]
     assert chunk["where"] == str(largest.relative_to(archive))
     assert re.fullmatch(r"\w+ from 2007-09-29T\d\d:\d0Z, series 0 to \d+", readings["where"])
     assert re.fullmatch(r"the checksums of \w+ differ", readings["what"])

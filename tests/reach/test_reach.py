@@ -105,6 +105,23 @@ def test_what_a_user_can_cause_is_told_from_what_a_test_calls(checkout: Path) ->
     }  # fmt: skip
 
 
+def test_what_a_user_reaches_counts_after_many_calls_by_another_test(checkout: Path) -> None:
+    (checkout / "tests" / "test_uses.py").write_text(
+        "from hypergrid.product import _multiply, door\n"
+        "def test_internals():\n    for _ in range(100): _multiply(1, 2)\n"
+        "def test_use():\n    door()\n"
+    )
+    functions = list_functions(checkout)
+    environment = prepare(checkout / "state", functions, [("hypergrid/product.py", "door")], checkout)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "none.ini", "--rootdir", "."]
+    (checkout / "none.ini").write_text("[pytest]\n")
+    command += ["-p", "tests.reach.each_test", "tests/test_uses.py"]
+    subprocess.run(command, cwd=checkout, env=environment, check=True, capture_output=True)
+    marks = (checkout / "state" / "marks").read_bytes()
+    reached = {function.name for function, mark in zip(functions, marks, strict=True) if mark}
+    assert {"door", "Shape.area", "_multiply"} <= reached
+
+
 def test_kinds_of_functions() -> None:
     source = (
         "class A:\n    def f(self): ...\n    def g(self):\n        raise NotImplementedError\n    @property\n"

@@ -20,11 +20,12 @@ export const onTrouble = (listener) => {
   tell = listener;
 };
 
-/** Returns what answers of `look` and `text`, which are drawn as they come, wait for. */
-let ready = () => null;
-export const holdUntil = (listener) => {
-  ready = listener;
+/** Gives the promise that answers wait for which are drawn as they come, or null. */
+let whenReady = () => null;
+export const holdUntil = (wait) => {
+  whenReady = wait;
 };
+const drawable = (answer) => answer.finally(() => whenReady());
 
 async function send(path, options = {}, read = (response) => response.json()) {
   let response;
@@ -53,8 +54,8 @@ const write = (method, path, document = {}) =>
   send(path, { method, headers: { "Content-Type": "application/json" }, body: JSON.stringify(document) });
 const post = (path, document) => write("POST", path, document);
 
-export const look = (what, options) => send(`${PREFIX}/${what}`, options).finally(() => ready());
-export const text = (what) => send(`${PREFIX}/${what}`, {}, (response) => response.text()).finally(() => ready());
+export const look = (what, options) => drawable(send(`${PREFIX}/${what}`, options));
+export const text = (what) => drawable(send(`${PREFIX}/${what}`, {}, (response) => response.text()));
 export const ask = (document, order) => post(`${PREFIX}/queries?order=${order}`, document);
 export const explain = (document) => post(`${PREFIX}/queries/explain`, document);
 export const variogram = (document, how) => post(`${PREFIX}/queries/variogram?${new URLSearchParams(how)}`, document);
@@ -76,7 +77,7 @@ export const rejectsAddress = `${PREFIX}/rejects?f=csv`;
 export const figure = (kind, words) => send(`figures/${kind}?${new URLSearchParams(words)}`);
 /** Coast, borders and land in an extent, as columns of glyphs; it takes no key. */
 export const coast = (extent, width) => send(`figures/coast?${new URLSearchParams({ ...extent, width })}`);
-export const alive = () => send("health");
+export const alive = () => drawable(send("health"));
 
 export const logIn = (key) => post(SESSION, { key });
 export const logOut = () => send(SESSION, { method: "DELETE" });

@@ -110,6 +110,7 @@ class Overview {
   }
 
   async choose(name) {
+    if (name !== this.name) this.rows = null;
     this.name = this.list.value = name;
     this.frame.note("overview", new URLSearchParams({ variable: name }));
     this.frame.units("overview", T.frame.units(this.quantity, this.unit));
@@ -362,7 +363,7 @@ class Overview {
     if (!this.hasMap) return;
     this.opening = null;
     await this.openMap(this.scaleOf(this.name));
-    // They may still be on their way, and are drawn once they are there.
+    // The values may still be on their way: `look` draws them once they are there.
     if (this.rows) this.draw();
   }
 }

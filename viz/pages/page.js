@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { button, choice, empty, field, h, number, part, problemBox } from "./dom.js";
 import { askForKey, may, mayImport, whoAsks } from "./login.js";
-import { released } from "./press.js";
+import { whenReleased } from "./press.js";
 import { T } from "./text.js";
 import { choose, chosen, onTheme } from "./theme.js";
 
@@ -119,7 +119,7 @@ function showProblem(problem) {
 
 // What the server is like
 
-api.holdUntil(released);
+api.holdUntil(whenReleased);
 api.onTrouble((problem) => {
   const kind = problem ? (problem.status === 401 ? "login" : "gone") : "";
   if (kind === trouble || (trouble === "login" && !kind)) return;

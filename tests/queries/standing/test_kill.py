@@ -82,7 +82,7 @@ def prove(folder: Path, *, kills: int, queries: int, slices: int) -> tuple[int, 
     for silent in range(6):
         live.add(slice_ + silent, dict.fromkeys(others, 5.0))
     live.add(slice_ + 6, dict.fromkeys(STATIONS, 5.0))
-    # Half as long again as three of its gaps after its last reading.
+    # A station is dead 1.5 times three of its gaps after its last reading.
     died_ns = START_NS + (slice_ - 1) * STEP_NS + 9 * STEP_NS // 2
     for happening in ("raised", "cleared"):
         expected["dead", happening, dead, format_timestamp(died_ns)] += 1

@@ -16,7 +16,10 @@ from types import CodeType, ModuleType
 
 STATE = os.environ.get("HYPERGRID_REACH", "")
 REJECTED_BEFORE_SKIPS = 20
-"""Calls of a function by a test alone after which only some of its calls are looked at: looking takes microseconds."""
+"""Calls of a function by a test alone after which only some of its calls are looked at: looking takes microseconds.
+
+In processes that tests start, by all that the process does.
+"""
 
 
 def _install() -> None:

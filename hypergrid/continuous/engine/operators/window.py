@@ -54,9 +54,9 @@ class Fifo(Stateful):
         ]
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
-    def count_before(self, instant: int) -> int:
-        """Return how many rows, from the oldest on, have a stamp before an instant."""
-        counted = 0
+    def count_before(self, instant: int, known: int = 0) -> int:
+        """Return how many rows have a stamp before an instant; the oldest `known` rows do."""
+        counted = known
         while counted < self._count:
             stop = min(self._count, (self._first + counted) // BLOCK_ROWS * BLOCK_ROWS + BLOCK_ROWS - self._first)
             counted += int(np.searchsorted(self.stamps(counted, stop), instant))
@@ -122,7 +122,10 @@ class StoredWindow(StepOperator):
 
 
 def _list_multiples(stamps: Integers, slide_ns: int) -> Integers | None:
-    """Return the multiples of a slide at which stamps, in order, show; None: too many for it to pay."""
+    """List the multiples of a slide at which ordered stamps show, if they are few.
+
+    None where it would not pay, and where the last one is no 64-bit integer.
+    """
     if len(stamps) < LEAST_FOR_RUNS:
         return None
     first, last = (-(-int(stamp) // slide_ns) for stamp in stamps[[0, -1]])
@@ -145,16 +148,20 @@ def round_up(stamps: Integers, slide_ns: int) -> Integers:
 
 
 def find_shown(stamps: Integers, slide_ns: int, span_ns: int) -> Integers | None:
-    """Return the positions of the stamps, in order, that a window shorter than its slide shows; None: all of them."""
+    """Find which ordered stamps a window shorter than its slide shows; None: all of them."""
     multiples = _list_multiples(stamps, slide_ns)
     if multiples is None or multiples[0] < NULL_INTEGER + span_ns:
         shown = round_up(stamps, slide_ns) - stamps < span_ns
         return None if shown.all() else np.flatnonzero(shown)
     starts = np.searchsorted(stamps, multiples - span_ns, side="right")
     stops = np.searchsorted(stamps, multiples, side="right")
-    if int((stops - starts).sum()) == len(stamps):
+    counts = stops - starts
+    count = int(counts.sum())
+    if count == len(stamps):
         return None
-    return np.concatenate([np.arange(start, stop) for start, stop in zip(starts, stops, strict=True)])
+    # Of each multiple, how far its stamps are from where they would be without gaps.
+    shifts: Integers = starts - (np.cumsum(counts) - counts)
+    return np.arange(count) + np.repeat(shifts, counts)
 
 
 class FifoWindow(StoredWindow):
@@ -185,17 +192,18 @@ class FifoWindow(StoredWindow):
         elements, slots = self.enter(inputs[0])
         queue = self._queue
         queue.append(slots, elements.tau)
-        held, entered = len(queue), self._entered
+        stop, entered = len(queue), self._entered
         if self._limit:
-            enter = queue.stamps(entered, held)
-            leave = queue.stamps(self._limit, held)
+            enter = queue.stamps(entered, stop)
+            leave = queue.stamps(self._limit, stop)
         else:
-            # What happens before the heartbeat; with a slide, up to its last multiple before that.
+            # Stamps before this show before the heartbeat: with a slide, those up to its last multiple before that.
             until = heartbeat
             if self._slide_ns:
                 until = max((heartbeat - 1) // self._slide_ns * self._slide_ns + 1, NULL_INTEGER)
-                held = queue.count_before(until)
-            enter = round_up(queue.stamps(entered, held), self._slide_ns)
+                stop = queue.count_before(until, entered)
+            enter = round_up(queue.stamps(entered, stop), self._slide_ns)
+            # Rows show as left once their stamps are a span older than that.
             count = queue.count_before(max(until - self._span_ns, NULL_INTEGER))
             leave = round_up(queue.stamps(0, count) + self._span_ns, self._slide_ns)
         count = len(enter) + len(leave)
