@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,6 @@ from hypergrid.cli.console import show_json, show_message
 from hypergrid.cli.cql_live import add_live, list_live, remove_live, show_rows_of_live, step_live
 from hypergrid.cli.cql_run import TablesOption, backtest_statements, parse_tables, read_statements, run_statements
 from hypergrid.cli.options import JsonOption, SnapshotOption
-from hypergrid.continuous.archive_catalogue import list_streams
 from hypergrid.continuous.records import StreamCatalogue
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.query import open_archive
@@ -42,12 +42,12 @@ def check_statements(
     archive: Annotated[
         Path | None, typer.Option("--archive", help="Archive whose streams and relations the statements may name.")
     ] = None,
+    table: TablesOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Read statements in CQL, and say what each query gives; the first fault is underlined."""
-    script = _read_script(
-        file, read_statements(file), StreamCatalogue() if archive is None else list_streams(open_archive(archive))
-    )
+    text = read_statements(file)
+    script = _read_script(file, text, _list_inputs(archive, parse_tables(table), text))
     if as_json:
         show_json([_describe_query(script, number) for number in range(len(script.queries))])
         return
@@ -84,6 +84,24 @@ def explain_statements(
         show_json([_describe_query(script, number, inputs) for number in range(len(script.queries))])
         return
     print("\n".join(_explain(script, number, inputs) for number in range(len(script.queries))), end="")
+
+
+def _list_inputs(archive: Path | None, tables: Mapping[str, str], text: str) -> StreamCatalogue:
+    """Return what statements may name before any of them, without tables that they register themselves."""
+    if archive is None and not tables:
+        return StreamCatalogue()
+    from hypergrid.continuous.archive_query import open_inputs  # noqa: PLC0415 - numba and SQL
+    from hypergrid.continuous.frames import read_frames  # noqa: PLC0415 - numba
+    from hypergrid.continuous.language import list_registered  # noqa: PLC0415 - as in `_read_script`
+    from hypergrid.continuous.sources import read_table  # noqa: PLC0415 - pandas
+
+    registered = list_registered(text)
+    if archive is None:
+        frames = {name: read_table(name, Path(path)) for name, path in tables.items() if name not in registered}
+        return read_frames(frames, {}).catalogue
+    inputs = open_inputs(open_archive(archive), tables)
+    inputs.refuse_unfit(text)
+    return inputs.list_inputs(registered)
 
 
 def _read_script(file: Path, text: str, catalogue: StreamCatalogue) -> Script:

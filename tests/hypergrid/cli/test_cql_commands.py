@@ -71,6 +71,20 @@ def test_queries_are_checked_and_explained_with_an_archive(tmp_path: Path) -> No
     assert listed["explain"] in words
 
 
+@pytest.mark.parametrize("has_archive", [True, False])
+def test_statements_may_name_tables_of_files(tmp_path: Path, *, has_archive: bool) -> None:
+    (tmp_path / "limits.csv").write_text("station,limit\n1,30\n")
+    (tmp_path / "alarms.csv").write_text("tau,station\n2007-10-01T00:00:00,1\n")
+    tables = [word for name in ("limits", "alarms") for word in ("--table", f"{name}={tmp_path / name}.csv")]
+    beside = ["--archive", named_archive(tmp_path / "archive").path] if has_archive else []
+    text = "Select Istream(A.station, L.limit) From alarms [Now] A, limits L Where A.station = L.station"
+    assert "a stream of station, limit" in run("check", "-", *tables, *beside, text=text)
+    with pytest.raises(InvalidCql, match="limits"):
+        run("check", "-", *tables[2:], *beside, text=text)
+    with pytest.raises(NotFound, match="none.csv"):
+        run("check", "-", "--table", f"limits={tmp_path / 'none.csv'}", *beside, text=text)
+
+
 def test_the_parser_is_loaded_by_these_commands_only() -> None:
     program = "import sys, hypergrid, hypergrid.cli.commands; print('sqlglot' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
