@@ -263,6 +263,22 @@ def test_a_small_slide_over_long_gaps_looks_at_instants_with_rows_only() -> None
     assert (result["tau"].diff().iloc[1:120_000] == pd.Timedelta("1 ms")).all()
 
 
+@pytest.mark.parametrize("step_s", [1, 40])
+def test_a_window_shorter_than_its_slide_leaves_out_what_lies_between(step_s: int) -> None:
+    times = np.arange(0, 3 * 3600 + 1, step_s)
+    frame = pd.DataFrame({"tau": pd.to_datetime(times, unit="s"), "x": times})
+    text = "Select count(*) As n, min(x) As low From S [Range 10 Minutes Slide 1 Hour]"
+    result = hg.continuous({"S": frame}).query(text).run()
+    entered = result[result["sign"] > 0]
+    # The window is empty an hour after the last element.
+    ends = [0, 3600, 7200, 10800, 14400]
+    assert entered["tau"].to_list() == list(pd.to_datetime(ends, unit="s"))
+    assert entered["n"].iloc[-1] == 0
+    for end, row in zip(ends[:-1], entered.iloc[:-1].itertuples(), strict=True):
+        within = times[(times > end - 600) & (times <= end)]
+        assert (row.n, row.low) == (len(within), within[0])
+
+
 @pytest.mark.parametrize("jump", ["2099-01-01T00:00", "1971-01-01T00:00"])
 def test_a_clock_that_jumps_changes_nothing_at_the_other_instants(jump: str) -> None:
     stamps = ["2007-10-01T00:00", "2007-10-01T00:10", "2007-10-01T00:20"]
