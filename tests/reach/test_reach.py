@@ -116,6 +116,8 @@ def test_what_a_user_reaches_counts_after_many_calls_by_another_test(checkout: P
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "none.ini", "--rootdir", "."]
     (checkout / "none.ini").write_text("[pytest]\n")
     command += ["-p", "tests.reach.each_test", "tests/test_uses.py"]
+    # Options of the suite around it are not for this one.
+    environment.pop("PYTEST_ADDOPTS", None)
     subprocess.run(command, cwd=checkout, env=environment, check=True, capture_output=True)
     marks = (checkout / "state" / "marks").read_bytes()
     reached = {function.name for function, mark in zip(functions, marks, strict=True) if mark}
