@@ -1,9 +1,9 @@
 """Peers of `bench_cql` that run apart: Spark, and bytewax, csp, Flink and others in environments of `make cql-peers`.
 
 Each is a program (`cql_peers_NAME.py`) that the Python of its environment runs, on the core that the engine has. Rates
-are of the second half of the rows: the processor time for all rows less that for the first half, so that what each run
-costs once is left out. The rows of the first half are compared with the engine's. Instants of readings are whole
-milliseconds, each once, as Flink and pyclink have no finer ones.
+are of the second half of the rows, of both: the processor time for all rows less that for the first half, so that what
+each run costs once is left out. The rows of the first half are compared with the engine's. Instants of readings are
+whole milliseconds, each once, as Flink and pyclink have no finer ones.
 """
 
 import json
@@ -32,7 +32,7 @@ WHOLE: Final = 1 << 40
 """Rows of a batch that takes all of the input."""
 LEAST_SHARE: Final = 0.2
 """Part of a run that its second half must take, at least, for its rate to be computed."""
-OWN_RUNS: Final = 3
+OWN_RUNS: Final = 5
 """Runs of the engine in a round, of which the median counts: they are short."""
 RunEngine = Callable[[str, Mapping[str, ElementBatch], int], list[ChangeBatch]]
 """Takes a workload, its input and rows of a batch."""
@@ -227,7 +227,8 @@ class _Contest(NamedTuple):
             seconds, rows = run_program(python, self.peer, self.workload, feed, self.batch)
             compare(self.workload, half, checked, [rows[name] for name in RESULT[self.workload]])
             theirs.append(rate_rows(len(feed.tau), seconds["cpu_s"], seconds["half_cpu_s"]))
-            ours.append(len(feed.tau) / median(self._time_engine() for _ in range(OWN_RUNS)))
+            half_cpu_s, cpu_s = (median(self._time_engine(of) for _ in range(OWN_RUNS)) for of in (half, self.feeds))
+            ours.append(rate_rows(len(feed.tau), cpu_s, half_cpu_s))
         ratios = [own / other for own, other in zip(ours, theirs, strict=True)]
         return {
             "rows": len(feed.tau),
@@ -241,7 +242,7 @@ class _Contest(NamedTuple):
     def _own_batch(self) -> int:
         return min(self.batch, BATCH)
 
-    def _time_engine(self) -> float:
+    def _time_engine(self, feeds: Mapping[str, ElementBatch]) -> float:
         start = time.process_time()
-        self.run_engine(self.workload, self.feeds, self._own_batch())
+        self.run_engine(self.workload, feeds, self._own_batch())
         return time.process_time() - start
