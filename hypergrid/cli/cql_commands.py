@@ -76,8 +76,7 @@ def explain_statements(
 
     inputs = open_inputs(open_archive(archive, snapshot=snapshot), parse_tables(table))
     text = read_statements(file)
-    inputs.refuse_unfit(text)
-    script = _read_script(file, text, inputs.list_inputs(list_registered(text)))
+    script = _read_script(file, text, inputs.list_inputs(text, list_registered(text)))
     if not script.queries:
         raise InvalidQuery(f"{file} needs a query to explain; got statements that only define names")
     if as_json:
@@ -99,9 +98,7 @@ def _list_inputs(archive: Path | None, tables: Mapping[str, str], text: str) -> 
     if archive is None:
         frames = {name: read_table(name, Path(path)) for name, path in tables.items() if name not in registered}
         return read_frames(frames, {}).catalogue
-    inputs = open_inputs(open_archive(archive), tables)
-    inputs.refuse_unfit(text)
-    return inputs.list_inputs(registered)
+    return open_inputs(open_archive(archive), tables).list_inputs(text, registered)
 
 
 def _read_script(file: Path, text: str, catalogue: StreamCatalogue) -> Script:

@@ -71,9 +71,8 @@ class ArchiveInputs:
         InvalidQuery
             The text is not valid, or a table does not fit.
         """
-        self.refuse_unfit(text)
         registered = list_registered(text)
-        script = parse_script(text, self.list_inputs(registered))
+        script = parse_script(text, self.list_inputs(text, registered))
         if len(script.queries) != 1:
             raise InvalidQuery(f"a text of one query is needed; got {len(script.queries)} queries")
         declared = {**script.catalogue.streams, **script.catalogue.relations}
@@ -96,15 +95,22 @@ class ArchiveInputs:
         """Surfaces of the archive by the name of their relation."""
         return list_surfaces(self.archive)
 
-    def refuse_unfit(self, text: str) -> None:
+    def _refuse_unfit(self, text: str) -> None:
         """Raise `InvalidQuery` if a text names a surface that is no relation, with the reason."""
         words = set(re.findall(r"\w+", text))
         for name in (self.surfaces.keys() & words) - self.tables.keys():
             if problem := self.surfaces[name].problem:
                 raise InvalidQuery(f"standing query {self.surfaces[name].title!r} is no relation {name}: {problem}")
 
-    def list_inputs(self, registered: Collection[str] = ()) -> StreamCatalogue:
-        """Return what statements may name before any of them, without tables that they register themselves."""
+    def list_inputs(self, text: str, registered: Collection[str]) -> StreamCatalogue:
+        """Return what the statements of a text may name before any of them, without tables that they register.
+
+        Raises
+        ------
+        InvalidQuery
+            The text names a surface that is no relation, or a table does not fit.
+        """
+        self._refuse_unfit(text)
         free = {name: frame for name, frame in self.tables.items() if name not in registered}
         return self._join(read_frames(free, self.views))
 

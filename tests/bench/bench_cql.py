@@ -382,6 +382,11 @@ def _hold(pipe: Any, text: str, rows: int) -> None:  # noqa: ANN401 - a connecti
     del engine
 
 
+def _judge(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the cells that say the aim of a row, and whether it is met."""
+    return f"{row['aim']:g}", "met" if row["is_met"] else "not met"
+
+
 def tables(measured: Mapping[str, Any]) -> list[Table]:
     """Return what was measured as tables for people: title, columns, rows."""
     listed: list[Table] = []
@@ -420,8 +425,7 @@ def tables(measured: Mapping[str, Any]) -> list[Table]:
                     else (
                         f"{row['ours_over_it']:.2f}",
                         f"{row['ratio_range'][0]:.2f} to {row['ratio_range'][1]:.2f}",
-                        f"{row['aim']:g}",
-                        "met" if row["is_met"] else "not met",
+                        *_judge(row),
                     )
                 ),
             )
@@ -443,8 +447,7 @@ def tables(measured: Mapping[str, Any]) -> list[Table]:
                         f"{row['ours_per_cpu_s'] / 1e6:.3f}",
                         f"{row['ours_over_it']:.2f}",
                         f"{row['ratio_range'][0]:.2f} to {row['ratio_range'][1]:.2f}",
-                        f"{row['aim']:g}",
-                        "met" if row["is_met"] else "not met",
+                        *_judge(row),
                     )
                 ),
             )
@@ -462,8 +465,7 @@ def tables(measured: Mapping[str, Any]) -> list[Table]:
                 name_batch(row["own_batch"]),
                 f"{row['ours_per_cpu_s'] / 1e6:.3f}",
                 f"{row['ours_over_it']:.2f}",
-                f"{row['aim']:g}",
-                "met" if row["is_met"] else "not met",
+                *_judge(row),
             )
             for row in measured["best"]
         ]

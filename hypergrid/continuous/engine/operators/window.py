@@ -182,7 +182,7 @@ class FifoWindow(StoredWindow):
     def select(self, elements: Elements) -> Elements:
         """Return the elements that count, without those that leave the moment they would show."""
         elements = super().select(elements)
-        if self._slide_ns > self._span_ns and len(elements):
+        if self._slide_ns > self._span_ns:
             shown = find_shown(elements.tau, self._slide_ns, self._span_ns)
             elements = elements if shown is None else elements.take(shown)
         return elements
