@@ -366,7 +366,7 @@ class ArchiveQuery:
         tree = self.rewritten.tree
         streams = self._open(tree, part)
         window = streams.window
-        engine = ContinuousEngine(tree, texts, is_ordered=False)
+        engine = ContinuousEngine(tree, texts)
         encoder = SourceEncoder(texts)
         leaves = _list_leaves(tree)
         for leaf in leaves:

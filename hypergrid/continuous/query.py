@@ -251,7 +251,7 @@ class ContinuousQuery:
     def _evaluate(self, until: int | None) -> ContinuousEngine:
         """Return an engine that has processed all elements up to an instant."""
         tree = self.rewritten.tree
-        engine = ContinuousEngine(tree, is_ordered=False)
+        engine = ContinuousEngine(tree)
         inputs = [part for part in walk_operators(tree) if isinstance(part, StreamInput | RelationInput)]
         for part in dict.fromkeys(inputs):
             engine.push(part.name, batch_of(self.source, part.name, part.attributes, engine.texts))

@@ -196,16 +196,20 @@ def encode_stations(name: str, feeds: Mapping[str, ElementBatch], engine: Contin
 
 
 def run_engine(engine: ContinuousEngine, feeds: Mapping[str, ElementBatch], batch: int = BATCH) -> list[ChangeBatch]:
-    """Push the input in batches of that size over all streams, and return all results."""
+    """Push the input in batches of that size over all streams, and return all results.
+
+    Each batch has a heartbeat, as those of sources have: the instant of the first row that is not in it.
+    """
     size = max(batch // len(feeds), 1)
     results: list[ChangeBatch] = []
     for first in range(0, max(len(feed.tau) for feed in feeds.values()), size):
         part = slice(first, first + size)
         for name, feed in feeds.items():
             engine.push(name, ElementBatch(feed.tau[part], tuple(column[part] for column in feed.columns)))
+        ends = [int(feed.tau[part.stop]) for feed in feeds.values() if part.stop < len(feed.tau)]
+        engine.advance(min(ends, default=max(int(feed.tau[-1]) for feed in feeds.values()) + 1))
         results += engine.results()
-    engine.advance(max(int(feed.tau[-1]) for feed in feeds.values()) + 1)
-    return results + engine.results()
+    return results
 
 
 def check(name: str, feeds: Mapping[str, ElementBatch], changes: list[ChangeBatch]) -> None:
@@ -369,6 +373,7 @@ def _hold(pipe: Any, text: str, rows: int) -> None:  # noqa: ANN401 - a connecti
         for first in range(0, count, BATCH):
             tau = np.arange(first, min(first + BATCH, count)) * SECOND_NS
             engine.push("readings", ElementBatch(tau, (np.full(len(tau), code), rng.normal(size=len(tau)))))
+            engine.advance(int(tau[-1]))
             engine.results()
         return engine
 

@@ -163,7 +163,7 @@ def make_engines(relations: dict[str, ElementBatch]) -> dict[str, ContinuousEngi
     for name in QUERIES:
         script = parse_script((GOLDEN / f"{name}.sql").read_text(), StreamCatalogue())
         tree = rewrite(script.queries[-1].tree, script.catalogue.static).tree
-        engine = engines[name] = ContinuousEngine(tree, is_ordered=False)
+        engine = engines[name] = ContinuousEngine(tree)
         for relation in relations.keys() & engine.inputs:
             engine.push(relation, relations[relation])
     return engines

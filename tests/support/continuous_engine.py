@@ -57,7 +57,7 @@ def engine_result(
     is_shuffled
         Whether elements arrive in any order, and nothing is said of heartbeats until all are there.
     """
-    engine = ContinuousEngine(tree, is_ordered=False)
+    engine = ContinuousEngine(tree)
     inputs = {part.name: part for part in walk_operators(tree) if isinstance(part, StreamInput | RelationInput)}
     given = {name: [(tau, 1, row) for tau, row in rows] for name, rows in streams.items()} | {
         name: list(rows) for name, rows in relations.items()

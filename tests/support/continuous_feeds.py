@@ -24,7 +24,10 @@ class Feed:
 
     engine: ContinuousEngine
     attributes: dict[str, Attributes]
+    is_ordered: bool
+    """Whether batches of each input follow each other in time, so that their last instants are heartbeats."""
     changes: list[Change] = field(default_factory=list)
+    last_taus: dict[str, int] = field(default_factory=dict)
 
     def push(self, name: str, elements: Sequence[Numbered]) -> None:
         """Push elements as one batch, in the order given."""
@@ -36,6 +39,10 @@ class Feed:
         sign = np.array([sign for _, (_, sign, _) in elements], np.int8)
         number = np.array([number for number, _ in elements], np.int64)
         self.engine.push(name, ElementBatch(tau, columns, sign, number=number))
+        if self.is_ordered and elements:
+            self.last_taus[name] = int(tau[-1])
+            if self.last_taus.keys() == self.attributes.keys():
+                self.engine.advance(max(self.engine.heartbeat, min(self.last_taus.values())))
         self.changes += collect(self.engine)
 
     def advance(self, heartbeat: int) -> None:
@@ -50,7 +57,8 @@ def feed_engine(case: Case, tree: Operator, until: int, edge: Edge, seed: int) -
     between two heartbeats. Half of them let the engine end a round after two elements.
     """
     rng = np.random.default_rng(seed)
-    with patch.object(engine_module, "ROUND", 2 if rng.random() < 0.5 else engine_module.ROUND):
+    size = 2 if rng.random() < 0.5 else engine_module.ROUND
+    with patch.multiple(engine_module, ROUND=size, STATELESS_ROUND=size):
         return _feed(case, tree, until, edge, rng)
 
 
@@ -63,7 +71,7 @@ def _feed(case: Case, tree: Operator, until: int, edge: Edge, rng: np.random.Gen
         if name in attributes:
             changes[name] = [(number, (tau, +1, row)) for number, (tau, row) in enumerate(case.streams[name])]
     is_ordered = bool(rng.random() < 0.5)
-    feed = Feed(ContinuousEngine(tree, is_closed=edge == "closed", is_ordered=is_ordered), attributes)
+    feed = Feed(ContinuousEngine(tree, is_closed=edge == "closed"), attributes, is_ordered)
     for name, own in changes.items():
         if first := [element for element in own if element[1][0] == START]:
             feed.push(name, first)

@@ -18,7 +18,9 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.pacing import give_way
 
 ROUND: Final = 16384
-"""About how many elements a round has; more where a single instant holds most of them."""
+"""About how many elements a round has, so that caches hold them; more where a single instant holds most of them."""
+STATELESS_ROUND: Final = 65536
+"""The same for plans that hold no rows: nothing else fills the caches."""
 _MARKS: Final = 8
 """Candidate ends of rounds per input in each round's worth of elements."""
 
@@ -34,8 +36,7 @@ class ChangeBatch(NamedTuple):
 class ContinuousEngine:
     """Evaluation of a tree over batches of elements.
 
-    Elements are processed once a heartbeat is past their instant, so results are final. Inputs that come in order give
-    heartbeats themselves: a stream by its last instant. `advance` gives those of the others.
+    Elements are processed once a heartbeat is past their instant, so results are final.
 
     Parameters
     ----------
@@ -45,18 +46,14 @@ class ContinuousEngine:
         Texts to share with other engines.
     is_closed
         Whether windows of time hold their older edge, too: (t - range, t] is the definition.
-    is_ordered
-        Whether pushed batches of each input follow each other in time.
     """
 
-    def __init__(
-        self, tree: Operator, texts: Texts | None = None, *, is_closed: bool = False, is_ordered: bool = True
-    ) -> None:
+    def __init__(self, tree: Operator, texts: Texts | None = None, *, is_closed: bool = False) -> None:
         self.tree = tree
         self.texts = Texts() if texts is None else texts
         self._evaluator = ExpressionEvaluator(self.texts)
         self._plan = EnginePlanner(self._evaluator, is_closed=is_closed).plan(tree)
-        self._is_ordered = is_ordered
+        self._round_size = ROUND if self._plan.holds_rows else STATELESS_ROUND
         self._heartbeat = NULL_INTEGER
         self._processed = NULL_INTEGER
         self._is_started = False
@@ -89,30 +86,21 @@ class ContinuousEngine:
             Columns do not fit, or an instant is before the heartbeat.
         """
         sources = self._plan.sources
-        NotFound.refuse_unknown("input", [name], sources)
+        if name not in sources:
+            NotFound.refuse_unknown("input", [name], sources)
         sources[name].push(batch, self._processed)
-        if self._is_ordered:
-            lasts = [part.last_tau for part in sources.values() if part.is_stream or part.last_tau is not None]
-            if lasts and all(last is not None for last in lasts):
-                self._run(max(self._heartbeat, min(last for last in lasts if last is not None)))
 
     def advance(self, heartbeat_ns: int) -> None:
         """Process all elements before an instant; there are none before it to come [ns]."""
         if heartbeat_ns < self._heartbeat:
             raise InvalidQuery(f"heartbeats do not go back: got {heartbeat_ns} ns after {self._heartbeat}")
-        self._run(heartbeat_ns)
-
-    def _run(self, heartbeat: int) -> None:
-        self._heartbeat = heartbeat
+        self._heartbeat = heartbeat_ns
         sources = list(self._plan.sources.values())
-        if sum(source.count_before(heartbeat) for source in sources) <= ROUND:
-            if heartbeat > self._processed:
-                self._run_round(heartbeat)
-            return
-        for limit in cut_rounds([source.waiting_taus(heartbeat) for source in sources], ROUND):
-            self._run_round(limit)
-        if heartbeat > self._processed:
-            self._run_round(heartbeat)
+        if sum(source.count_before(heartbeat_ns) for source in sources) > self._round_size:
+            for limit in cut_rounds([source.waiting_taus(heartbeat_ns) for source in sources], self._round_size):
+                self._run_round(limit)
+        if heartbeat_ns > self._processed:
+            self._run_round(heartbeat_ns)
 
     def _run_round(self, heartbeat: int) -> None:
         # Among other work, such as the queries of a server.
@@ -207,9 +195,7 @@ class ContinuousEngine:
         return pack_state(state)
 
     @classmethod
-    def restore(
-        cls, tree: Operator, saved: bytes, *, is_closed: bool = False, is_ordered: bool = True
-    ) -> "ContinuousEngine":
+    def restore(cls, tree: Operator, saved: bytes, *, is_closed: bool = False) -> "ContinuousEngine":
         """Return an engine that goes on as the saved one would, to the last bit; its texts are its own.
 
         Raises
@@ -220,7 +206,7 @@ class ContinuousEngine:
         state = unpack_state(saved)
         texts = Texts()
         texts.encode(state["texts"])
-        engine = cls(tree, texts, is_closed=is_closed, is_ordered=is_ordered)
+        engine = cls(tree, texts, is_closed=is_closed)
         other = "the state belongs to another continuous query, or another program; evaluate it again"
         if state["tree"] != engine._token:  # noqa: SLF001
             raise InvalidQuery(other)

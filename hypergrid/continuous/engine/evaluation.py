@@ -269,12 +269,13 @@ class ExpressionEvaluator:
         return self._compare(name if of else COMPLEMENTS[name], parts, values)
 
     def _compare(self, name: str, parts: Sequence[Expression], values: Sequence[Value]) -> Mask:
-        kinds = {part.kind for part in parts}
-        if "number" in kinds:
-            a, b = self._numbers(parts, values)
-            return np.asarray(COMPARISONS[name](a, b))
         a, b = values
-        if kinds == {"text"} and name not in ("equal", "unequal"):
+        kinds = parts[0].kind, parts[1].kind
+        if "number" in kinds:
+            if kinds[0] != kinds[1]:
+                a, b = self._numbers(parts, values)
+            return np.asarray(COMPARISONS[name](a, b))
+        if kinds == ("text", "text") and name not in ("equal", "unequal"):
             ranks = self.texts.ranks()
             a, b = ranks[a], ranks[b]
         is_there = ~self._any_null(parts, values)

@@ -51,6 +51,11 @@ class EnginePlan:
     steps: tuple[EngineStep, ...]
     sources: dict[str, InputSource]
 
+    @property
+    def holds_rows(self) -> bool:
+        """Whether any operator does."""
+        return any(step.operator.HOLDS_ROWS for step in self.steps)
+
 
 def below(operator: Operator) -> tuple[Operator, ...]:
     """Return the trees whose operators an operator takes elements of."""

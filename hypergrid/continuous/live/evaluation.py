@@ -190,7 +190,7 @@ class LiveEvaluation:
         if kept is None or kept[0] != heartbeat_ns:
             return None
         try:
-            engine = ContinuousEngine.restore(self.tree, kept[1], is_ordered=False)
+            engine = ContinuousEngine.restore(self.tree, kept[1])
         except InvalidQuery:
             return None
         return engine if engine.heartbeat == heartbeat_ns else None
@@ -210,7 +210,7 @@ class LiveEvaluation:
         self._engine = None
 
     def _begin(self, version: str) -> ContinuousEngine:
-        engine = ContinuousEngine(self.tree, is_ordered=False)
+        engine = ContinuousEngine(self.tree)
         for name, batch in self.source.begin(version, engine.texts).items():
             engine.push(name, batch)
         return engine

@@ -32,7 +32,7 @@ def leaves_of(tree: Operator) -> dict[str, StreamInput | RelationInput]:
 
 def evaluate(tree: Operator, inputs: Inputs, firsts: dict[str, int], window: Window, shown: int) -> list[Change]:
     """Return the results of a part from an instant on."""
-    engine = ContinuousEngine(tree, is_ordered=False)
+    engine = ContinuousEngine(tree)
     for name, leaf in leaves_of(tree).items():
         rows = [row for row in inputs[name] if row[0] == START or window.start_ns <= row[0] < window.stop_ns]
         engine.push(name, make_batch(rows, leaf.attributes, engine.texts))

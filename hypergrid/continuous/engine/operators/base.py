@@ -35,6 +35,8 @@ class StepOperator(Stateful, ABC):
     """
 
     STATE: ClassVar[tuple[str, ...]] = ("first_tau",)
+    HOLDS_ROWS: ClassVar[bool] = True
+    """Whether rows are held from one round to the next, those that wait for their round apart."""
 
     def __init__(self, attributes: Attributes, evaluator: ExpressionEvaluator) -> None:
         self.attributes = attributes

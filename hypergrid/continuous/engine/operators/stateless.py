@@ -18,6 +18,8 @@ from hypergrid.continuous.expressions import Reference
 class Filter(StepOperator):
     """Elements for which a predicate is true."""
 
+    HOLDS_ROWS = False
+
     def __init__(self, operator: FilterOf, below: StepOperator, evaluator: ExpressionEvaluator) -> None:
         super().__init__(operator.attributes, evaluator)
         self.store, self.unique, self.order_width = below.store, below.unique, below.order_width
@@ -28,7 +30,7 @@ class Filter(StepOperator):
         elements = inputs[0]
         if not len(elements):
             return elements
-        kept = np.flatnonzero(self.evaluator.truth(self._predicate, elements))
+        kept = self.evaluator.truth(self._predicate, elements).nonzero()[0]
         return elements if len(kept) == len(elements) else elements.take(kept)
 
 
@@ -36,6 +38,7 @@ class Projection(StepOperator):
     """Expressions of elements; their slots stay those of the input."""
 
     STATE = (*StepOperator.STATE, "_computed")
+    HOLDS_ROWS = False
 
     def __init__(
         self, operator: ProjectionOf, below: StepOperator, needs: Needs, evaluator: ExpressionEvaluator
@@ -117,6 +120,7 @@ class Union(StepOperator):
     """Elements of both inputs."""
 
     STATE = (*StepOperator.STATE, "_number")
+    HOLDS_ROWS = False
 
     def __init__(
         self, operator: BagOf, parts: Sequence[StepOperator], needs: Needs, evaluator: ExpressionEvaluator
@@ -160,6 +164,8 @@ def number_elements(elements: Elements, counter: Union) -> Elements:
 
 class Sample(StepOperator):
     """Elements of a stream whose hash is below a share."""
+
+    HOLDS_ROWS = False
 
     def __init__(self, operator: SampleOf, below: StepOperator, evaluator: ExpressionEvaluator) -> None:
         super().__init__(operator.attributes, evaluator)

@@ -59,7 +59,7 @@ class Fifo(Stateful):
         counted = known
         while counted < self._count:
             stop = min(self._count, (self._first + counted) // BLOCK_ROWS * BLOCK_ROWS + BLOCK_ROWS - self._first)
-            counted += int(np.searchsorted(self.stamps(counted, stop), instant))
+            counted += int(self.stamps(counted, stop).searchsorted(instant))
             if counted < stop:
                 break
         return counted
@@ -141,7 +141,9 @@ def round_up(stamps: Integers, slide_ns: int) -> Integers:
     multiples = _list_multiples(stamps, slide_ns)
     if multiples is not None:
         # Each is repeated for its stamps, which is faster than to divide.
-        return np.repeat(multiples, np.diff(np.searchsorted(stamps, multiples, side="right"), prepend=0))
+        counts = stamps.searchsorted(multiples, side="right")
+        counts[1:] -= counts[:-1].copy()
+        return multiples.repeat(counts)
     # No heartbeat is past the greatest integer: what would be rounded beyond it never comes.
     rounded = -(-stamps // slide_ns) * slide_ns
     return np.where(rounded < stamps, GREATEST_INTEGER, rounded)

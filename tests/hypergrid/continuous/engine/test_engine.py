@@ -45,6 +45,8 @@ def test_results_come_once_their_instant_is_complete() -> None:
     source = stream("S", "a:i")
     engine = ContinuousEngine(source)
     engine.push("S", make_batch([(1, 1, (1,)), (2, 1, (2,))], source.attributes, engine.texts))
+    assert collect(engine) == []
+    engine.advance(2)
     assert collect(engine) == [(1, 1, (1,))]
     engine.push("S", make_batch([(2, 1, (3,))], source.attributes, engine.texts, 2))
     assert collect(engine) == []

@@ -36,6 +36,7 @@ def test_extremes_are_those_of_the_values_that_a_window_holds(seed: int, slide: 
     held: dict[int, tuple[float, ...]] = {}
     for part in np.array_split(np.arange(count), 7):
         engine.push("S", ElementBatch(tau[part], (key[part], value[part])))
+        engine.advance(int(tau[part[-1]]))
         engine = ContinuousEngine.restore(engine.tree, engine.save())
     states: dict[int, dict[int, tuple[float, ...]]] = {}
     engine.advance(500)

@@ -62,7 +62,7 @@ Inputs = dict[str, ElementBatch]
 def run(tree: Operator, inputs: Inputs, *, is_indexed: bool = True) -> ChangeBatch:
     """Return the changes of a tree in canonical order, by its index or by all pairs."""
     with patch.object(join_plan, "limit_of_distance", limit_of_distance if is_indexed else lambda _: None):
-        engine = ContinuousEngine(tree, is_ordered=False)
+        engine = ContinuousEngine(tree)
     for name, batch in inputs.items():
         engine.push(name, batch)
     for heartbeat in (100, 107, 500, 4000):
@@ -253,13 +253,13 @@ def test_a_state_goes_on_to_the_last_bit() -> None:
     expected: list[ChangeBatch] = []
     restored: list[ChangeBatch] = []
     for results, is_restored in ((expected, False), (restored, True)):
-        engine = ContinuousEngine(tree, is_ordered=False)
+        engine = ContinuousEngine(tree)
         for name in ("lightning", "stations"):
             engine.push(name, inputs[name])
         for heartbeat in (50, 300, 301, 700, 4000):
             engine.advance(heartbeat)
             if is_restored:
-                engine = ContinuousEngine.restore(tree, engine.save(), is_ordered=False)
+                engine = ContinuousEngine.restore(tree, engine.save())
             results += engine.results()
     assert sum(len(part.tau) for part in expected) > 0
     assert [bits(part) for part in restored] == [bits(part) for part in expected]

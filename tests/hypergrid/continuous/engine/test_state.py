@@ -24,7 +24,7 @@ def run(case: Case, tree: Operator, seed: int, *, is_restored: bool) -> tuple[li
         name: [(tau, 1, row) for tau, row in rows] for name, rows in case.streams.items()
     }
     inputs |= {name: list(rows) for name, rows in case.relations.items()}
-    engine = ContinuousEngine(tree, is_ordered=False)
+    engine = ContinuousEngine(tree)
     results: list[ChangeBatch] = []
     stamps = sorted({tau for name in leaves for tau, _, _ in inputs[name] if tau > -(2**63)})
     end = find_end(tree, case.streams, case.relations)
@@ -39,11 +39,11 @@ def run(case: Case, tree: Operator, seed: int, *, is_restored: bool) -> tuple[li
                 done[name] += 1
             engine.push(name, make_batch(rows[first : done[name]], leaf.attributes, engine.texts, first))
         if is_restored:
-            engine = ContinuousEngine.restore(tree, engine.save(), is_ordered=False)
+            engine = ContinuousEngine.restore(tree, engine.save())
         engine.advance(beat)
         if is_restored:
             # Results that were not taken yet are part of the state.
-            engine = ContinuousEngine.restore(tree, engine.save(), is_ordered=False)
+            engine = ContinuousEngine.restore(tree, engine.save())
         results += engine.results()
     engine.finish()
     return results + engine.results(), engine.texts.all_texts
