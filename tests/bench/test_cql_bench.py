@@ -115,6 +115,10 @@ def test_peers_give_the_engines_rows() -> None:
         (run, size) for run in ("ours", *PEERS) for size in (500, 3000)
     }
     assert all(row["is_met"] == (row["ours_over_it"] >= row["aim"]) for row in listed if row["run"] != "ours")
+    loops = {(row["workload"], row["batch"]): row for row in listed if row["run"] == "ours"}
+    for row in listed:
+        rate = loops[row["workload"], row["batch"]]["loops_rows_per_cpu_s"]
+        assert row["is_beyond"] == (row["aim"] * row["rows_per_cpu_s"] > rate) if "aim" in row else rate > 0
     measured = {"rates": [], "peers": listed}
     json.dumps(measured)
     [(_, columns, rows)] = tables(measured)

@@ -1,0 +1,67 @@
+"""The loops of the workloads of `cql_peers` alone: the rate that the engine would have if all else took no time.
+
+A filter is three comparisons and a selection of numpy. Means and joins are the compiled loop of their operator, which
+does for each row what the language asks: sums that are exact, and what changes at each instant, with signs. Where a
+peer's rate times an aim is beyond this, no saving around the loop meets the aim.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, Final
+from unittest.mock import patch
+
+from hypergrid.continuous.engine import ElementBatch
+from hypergrid.continuous.engine.kernels import groups, join
+
+LOOPS: Final[Mapping[str, tuple[ModuleType, str]]] = {
+    "sliding_mean": (groups, "change_groups"),
+    "mean_at_ends": (groups, "change_groups"),
+    "join": (join, "join_elements"),
+}
+RunEngine = Callable[[str, Mapping[str, ElementBatch], int], Any]
+"""Takes a workload, its input and rows of a batch."""
+
+
+def rate_loops(
+    workload: str, feeds: Mapping[str, ElementBatch], size: int, run_engine: RunEngine, rounds: int
+) -> float:
+    """Return the rows a processor second of the loops alone, the best of some rounds after one that is not counted."""
+    runs = [_time_loops(workload, feeds, size, run_engine) for _ in range(rounds + 1)]
+    return sum(len(feed.tau) for feed in feeds.values()) / min(runs[1:])
+
+
+def _time_loops(workload: str, feeds: Mapping[str, ElementBatch], size: int, run_engine: RunEngine) -> float:
+    if workload == "filter":
+        begin = time.process_time()
+        _filter(feeds["S"], size)
+        return time.process_time() - begin
+    with _timed(*LOOPS[workload]) as seconds:
+        run_engine(workload, feeds, size)
+    return sum(seconds)
+
+
+def _filter(feed: ElementBatch, size: int) -> None:
+    results = []
+    for first in range(0, len(feed.tau), size):
+        part = slice(first, first + size)
+        a, b, c = (column[part] for column in feed.columns)
+        kept = ((a > 10) & (b < 20) & (c > 40)).nonzero()[0]
+        results.append((feed.tau[part][kept], a[kept], b[kept], c[kept]))
+
+
+@contextmanager
+def _timed(module: ModuleType, name: str) -> Iterator[list[float]]:
+    """Give the processor time of each call of a function within the block [s]."""
+    seconds: list[float] = []
+    function = getattr(module, name)
+
+    def call(*arguments: Any) -> Any:  # noqa: ANN401 - those of the function
+        begin = time.process_time()
+        result = function(*arguments)
+        seconds.append(time.process_time() - begin)
+        return result
+
+    with patch.object(module, name, call):
+        yield seconds
