@@ -8,8 +8,9 @@ the join against all pairs of the windows at its end.
 
 import multiprocessing
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,10 +30,12 @@ from tests.bench.cql_peers import (
     PEERS,
     STATIONS,
     WORKLOADS,
+    Begin,
     compare,
     describe,
     hold_core,
-    run_peer,
+    iterate_peer,
+    join_steps,
     slide_minutes,
     time_rounds,
 )
@@ -197,20 +200,25 @@ def encode_stations(name: str, feeds: Mapping[str, ElementBatch], engine: Contin
 
 
 def run_engine(engine: ContinuousEngine, feeds: Mapping[str, ElementBatch], batch: int = BATCH) -> list[ChangeBatch]:
-    """Push the input in batches of that size over all streams, and return all results.
+    """Push the input in batches of that size over all streams, and return all results."""
+    return list(chain.from_iterable(iterate_steps(engine, feeds, batch)))
+
+
+def iterate_steps(
+    engine: ContinuousEngine, feeds: Mapping[str, ElementBatch], batch: int = BATCH
+) -> Iterator[list[ChangeBatch]]:
+    """Push the input in batches of that size over all streams, and yield the results of each.
 
     Each batch has a heartbeat, as those of sources have: the instant of the first row that is not in it.
     """
     size = max(batch // len(feeds), 1)
-    results: list[ChangeBatch] = []
     for first in range(0, max(len(feed.tau) for feed in feeds.values()), size):
         part = slice(first, first + size)
         for name, feed in feeds.items():
             engine.push(name, ElementBatch(feed.tau[part], tuple(column[part] for column in feed.columns)))
         ends = [int(feed.tau[part.stop]) for feed in feeds.values() if part.stop < len(feed.tau)]
         engine.advance(min(ends, default=max(int(feed.tau[-1]) for feed in feeds.values()) + 1))
-        results += engine.results()
-    return results
+        yield engine.results()
 
 
 def check(name: str, feeds: Mapping[str, ElementBatch], changes: list[ChangeBatch]) -> None:
@@ -275,26 +283,35 @@ def measure_peers(
                 continue
             notify(f"{workload}, batches of {size}", 0.0)
             feeds = make_feeds(name, min(rows, PEER_STEPS * size))
-            runs: dict[str, Callable[[], Any]] = {"ours": partial(run_text, workload, feeds, size)}
+            runs: dict[str, Begin] = {"ours": partial(begin_text, workload, feeds, size)}
             for peer in PEERS:
-                runs[peer] = partial(run_peer, workload, PEERS[peer](workload), feeds, size)
-            seconds, results = time_rounds(runs, rounds)
+                runs[peer] = partial(iterate_peer, workload, PEERS[peer](workload), feeds, size)
+            steps, seconds = time_rounds(runs, rounds)
+            results = {
+                run: list(chain.from_iterable(each)) if run == "ours" else join_steps(each)
+                for run, each in steps.items()
+            }
             for peer in PEERS:
                 compare(workload, feeds, results["ours"], results[peer], size)
             rows_of_all = sum(len(feed.tau) for feed in feeds.values())
-            loops = rate_loops(workload, feeds, size, run_text, rounds)
+            loops = rate_loops(workload, feeds, size, runs["ours"], rounds)
             listed += describe(workload, rows_of_all, size, seconds, loops)
     return listed
 
 
 def run_text(workload: str, feeds: Mapping[str, ElementBatch], size: int = BATCH) -> list[ChangeBatch]:
     """Return all results of the query of a workload, from its text on, in batches of a size over all streams."""
+    return list(chain.from_iterable(begin_text(workload, feeds, size)))
+
+
+def begin_text(workload: str, feeds: Mapping[str, ElementBatch], size: int = BATCH) -> Iterator[list[ChangeBatch]]:
+    """Return the results of each batch of the query of a workload; what a run costs once is done when this returns."""
     name = WORKLOADS[workload]
     text = QUERIES[name]
     if workload == "mean_at_ends":
         text = text.replace("1 Hour", f"1 Hour Slide {slide_minutes(size)} Minutes")
     engine = make_engine(name, text)
-    return run_engine(engine, encode_stations(name, feeds, engine), size)
+    return iterate_steps(engine, encode_stations(name, feeds, engine), size)
 
 
 def measure_registering(pairs: int) -> dict[str, Any]:

@@ -6,49 +6,54 @@ peer's rate times an aim is beyond this, no saving around the loop meets the aim
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Final
 from unittest.mock import patch
 
+from numpy.typing import NDArray
+
 from hypergrid.continuous.engine import ElementBatch
 from hypergrid.continuous.engine.kernels import groups, join
+from tests.bench.cql_peers import Begin
 
 LOOPS: Final[Mapping[str, tuple[ModuleType, str]]] = {
     "sliding_mean": (groups, "change_groups"),
     "mean_at_ends": (groups, "change_groups"),
     "join": (join, "join_elements"),
 }
-RunEngine = Callable[[str, Mapping[str, ElementBatch], int], Any]
-"""Takes a workload, its input and rows of a batch."""
 
 
-def rate_loops(
-    workload: str, feeds: Mapping[str, ElementBatch], size: int, run_engine: RunEngine, rounds: int
-) -> float:
-    """Return the rows a processor second of the loops alone, the best of some rounds after one that is not counted."""
-    runs = [_time_loops(workload, feeds, size, run_engine) for _ in range(rounds + 1)]
+def rate_loops(workload: str, feeds: Mapping[str, ElementBatch], size: int, begin: Begin, rounds: int) -> float:
+    """Return the rows a processor second of the loops alone, the best of some rounds after one that is not counted.
+
+    Parameters
+    ----------
+    begin
+        Prepares a run of the engine in batches of that size.
+    """
+    runs = [_time_loops(workload, feeds, size, begin) for _ in range(rounds + 1)]
     return sum(len(feed.tau) for feed in feeds.values()) / min(runs[1:])
 
 
-def _time_loops(workload: str, feeds: Mapping[str, ElementBatch], size: int, run_engine: RunEngine) -> float:
+def _time_loops(workload: str, feeds: Mapping[str, ElementBatch], size: int, begin: Begin) -> float:
     if workload == "filter":
-        begin = time.process_time()
-        _filter(feeds["S"], size)
-        return time.process_time() - begin
+        start = time.process_time()
+        deque(_filter(feeds["S"], size), maxlen=0)
+        return time.process_time() - start
     with _timed(*LOOPS[workload]) as seconds:
-        run_engine(workload, feeds, size)
+        deque(begin(), maxlen=0)
     return sum(seconds)
 
 
-def _filter(feed: ElementBatch, size: int) -> None:
-    results = []
+def _filter(feed: ElementBatch, size: int) -> Iterator[tuple[NDArray[Any], ...]]:
     for first in range(0, len(feed.tau), size):
         part = slice(first, first + size)
         a, b, c = (column[part] for column in feed.columns)
         kept = ((a > 10) & (b < 20) & (c > 40)).nonzero()[0]
-        results.append((feed.tau[part][kept], a[kept], b[kept], c[kept]))
+        yield feed.tau[part][kept], a[kept], b[kept], c[kept]
 
 
 @contextmanager
@@ -58,9 +63,9 @@ def _timed(module: ModuleType, name: str) -> Iterator[list[float]]:
     function = getattr(module, name)
 
     def call(*arguments: Any) -> Any:  # noqa: ANN401 - those of the function
-        begin = time.process_time()
+        start = time.process_time()
         result = function(*arguments)
-        seconds.append(time.process_time() - begin)
+        seconds.append(time.process_time() - start)
         return result
 
     with patch.object(module, name, call):

@@ -9,7 +9,8 @@ beside the engine at the same size.
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from statistics import median
 from typing import Any, Final
@@ -28,7 +29,8 @@ STEP: Final = 10
 Columns = dict[str, NDArray[Any]]
 Query = Callable[[dict[str, Columns], int], list[NDArray[Any]]]
 """Takes the tables of a batch, with what the windows still hold, and its first instant, or the end of its slide."""
-Run = Callable[[], Any]
+Begin = Callable[[], Iterator[Any]]
+"""Prepares a run, and returns the results of each batch as they are asked for."""
 
 ENTERED: Final = f"""
 SELECT greatest(R.tau, S.tau, T.tau) AS tau, R.A, S.B FROM R JOIN S ON R.A = S.A JOIN T ON S.B = T.B
@@ -155,10 +157,15 @@ def list_ends(feed: ElementBatch, size: int) -> range:
     return range(slide, int(feed.tau[-1]) + 1, slide)
 
 
-def run_peer(name: str, query: Query, feeds: Mapping[str, ElementBatch], size: int) -> list[NDArray[Any]]:
-    """Return the columns of all batches of a workload."""
-    parts = [query(tables, first) for tables, first in cut(name, feeds, size)]
-    return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+def iterate_peer(name: str, query: Query, feeds: Mapping[str, ElementBatch], size: int) -> Iterator[list[NDArray[Any]]]:
+    """Yield the columns of each batch of a workload."""
+    for tables, first in cut(name, feeds, size):
+        yield query(tables, first)
+
+
+def join_steps(steps: Iterable[list[NDArray[Any]]]) -> list[NDArray[Any]]:
+    """Return the columns of all batches."""
+    return [np.concatenate(columns) for columns in zip(*steps, strict=True)]
 
 
 def compare(
@@ -230,17 +237,21 @@ def _ordered(columns: list[NDArray[Any]]) -> list[NDArray[Any]]:
     return [np.asarray(column)[order] for column in columns]
 
 
-def time_rounds(runs: Mapping[str, Run], rounds: int) -> tuple[dict[str, list[float]], dict[str, Any]]:
-    """Return processor seconds of interleaved rounds after one that is not counted, and the last results."""
+def time_rounds(runs: Mapping[str, Begin], rounds: int) -> tuple[dict[str, list[Any]], dict[str, list[float]]]:
+    """Return the results of each batch, and processor seconds of interleaved rounds after that which gave them.
+
+    What a run costs once is left out, and each result is dropped before the next one: it is used and gone, as in a
+    stream.
+    """
+    results = {name: list(begin()) for name, begin in runs.items()}
     seconds: dict[str, list[float]] = {name: [] for name in runs}
-    results: dict[str, Any] = {}
-    for number in range(rounds + 1):
-        for name, run in runs.items():
+    for _ in range(rounds):
+        for name, begin in runs.items():
+            steps = begin()
             start = time.process_time()
-            results[name] = run()
-            if number:
-                seconds[name].append(time.process_time() - start)
-    return seconds, results
+            deque(steps, maxlen=0)
+            seconds[name].append(time.process_time() - start)
+    return results, seconds
 
 
 def describe(name: str, rows: int, size: int, seconds: Mapping[str, list[float]], loops: float) -> list[dict[str, Any]]:

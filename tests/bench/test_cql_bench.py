@@ -29,7 +29,7 @@ from tests.bench.cql_near import QUERIES as NEAR_QUERIES
 from tests.bench.cql_near import compare as compare_near
 from tests.bench.cql_near import make_feeds as make_near
 from tests.bench.cql_near import measure_near, run_near
-from tests.bench.cql_peers import PEERS, WORKLOADS, compare, hold_core, run_peer
+from tests.bench.cql_peers import PEERS, WORKLOADS, compare, hold_core, iterate_peer, join_steps
 from tests.bench.cql_peers_apart import (
     PROGRAMS,
     RESULT,
@@ -129,7 +129,11 @@ def compute_both(workload: str, size: int) -> tuple[dict[str, ElementBatch], lis
     """Return the input of a workload, the engine's changes and the rows of Polars."""
     # 40,000 readings are more than an hour: some leave the window of the mean.
     feeds = make_feeds(WORKLOADS[workload], 40_000 if "mean" in workload else 6000)
-    return feeds, run_text(workload, feeds, size), run_peer(workload, PEERS["polars"](workload), feeds, size)
+    return (
+        feeds,
+        run_text(workload, feeds, size),
+        join_steps(iterate_peer(workload, PEERS["polars"](workload), feeds, size)),
+    )
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)

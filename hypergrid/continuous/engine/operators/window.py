@@ -47,12 +47,15 @@ class Fifo(Stateful):
         if stop <= first:
             return EMPTY
         first, stop = first + self._first, stop + self._first
+        start = first // BLOCK_ROWS * BLOCK_ROWS
+        if stop <= start + BLOCK_ROWS:
+            return self._blocks[start // BLOCK_ROWS][line, first - start : stop - start]
         parts = [
             self._blocks[number][line, max(first - start, 0) : stop - start]
             for number in range(first // BLOCK_ROWS, -(-stop // BLOCK_ROWS))
             for start in (number * BLOCK_ROWS,)
         ]
-        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+        return np.concatenate(parts)
 
     def count_before(self, instant: int, known: int = 0) -> int:
         """Return how many rows have a stamp before an instant; the oldest `known` rows do."""
