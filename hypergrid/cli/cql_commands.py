@@ -123,7 +123,14 @@ def _explain(script: Script, number: int, inputs: ArchiveInputs | None = None) -
         options = list_key_options(script.catalogue, inputs.of_archive, inputs.tables)
         partitions = find_partitioning(rewritten.tree, script.catalogue.static, options).describe()
     known = script.catalogue
-    return explain_query(query, rewritten=rewritten, rates=known.rates, partitions=partitions, origins=known.origins)
+    return explain_query(
+        query,
+        rewritten=rewritten,
+        rates=known.rates,
+        groups=known.groups,
+        partitions=partitions,
+        origins=known.origins,
+    )
 
 
 def _describe_query(script: Script, number: int, inputs: ArchiveInputs | None = None) -> dict[str, object]:

@@ -1,10 +1,10 @@
 """Streams and relations of an archive: a stream for each variable, of all of them, rain; stations and surfaces."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from hypergrid.continuous.expressions import Attribute, Attributes
-from hypergrid.continuous.records import StreamCatalogue
+from hypergrid.continuous.records import Groups, StreamCatalogue
 from hypergrid.continuous.surface_catalogue import NamedSurface, list_surfaces
 from hypergrid.core.errors import InvalidUnit
 from hypergrid.core.units import DIMENSIONLESS_TEXT, convert, is_known_counter
@@ -161,8 +161,17 @@ def list_streams(archive: OpenArchive, named: Mapping[str, NamedSurface] | None 
         flagged=flagged,
         rates={**{name: rate for name, rate in totals.items() if name in streams and rate > 0}, **rates},
         counts=counts,
+        groups=_count_values(archive, streams),
         origins={name: each.origin for name, each in surfaces.items()},
     )
+
+
+def _count_values(archive: OpenArchive, streams: Iterable[str]) -> Groups:
+    """Return how many stations, variables and series each stream has at most."""
+    series = {name: len(archive.store.series(name)) for name in archive.variables}
+    whole = sum(series.values())
+    stations, variables = len(archive.stations), len(archive.variables)
+    return {name: {"station": stations, "variable": variables, "series": series.get(name, whole)} for name in streams}
 
 
 def _mean_rate(archive: OpenArchive, variable: str) -> float:

@@ -227,6 +227,7 @@ class ArchiveQuery:
             self.bound,
             rewritten=self.rewritten,
             rates=self.catalogue.rates,
+            groups=self.catalogue.groups,
             partitions=self.partitioning.describe(),
             origins={name: self.catalogue.origins[name] for name in self.surfaces},
         )
@@ -320,7 +321,7 @@ class ArchiveQuery:
         """Raise `InvalidQuery` if windows over a stretch need more memory than is allowed; says what would fit."""
         allowed = find_free_share() if allowed_bytes is None else allowed_bytes
         counts = self.count_elements(_make_stretch(start, end, order))
-        require_share(self.rewritten.tree, self.catalogue.rates, allowed, counts)
+        require_share(self.rewritten.tree, self.catalogue.rates, allowed, counts, self.catalogue.groups)
 
     def count_elements(self, stretch: Stretch) -> dict[str, float]:
         """Return how many elements streams have in a stretch at most, at mean rates, by name."""

@@ -6,6 +6,7 @@ from typing import Final
 
 from hypergrid.continuous.algebra import Operator
 from hypergrid.continuous.language import WindowProjection, project_windows
+from hypergrid.continuous.records import Groups
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.execution.planning.plan import free_bytes
 
@@ -22,7 +23,7 @@ def find_free_share() -> int:
     return free_bytes() // 2
 
 
-def project_bytes(tree: Operator, rates: Rates, counts: Rates | None = None) -> float:
+def project_bytes(tree: Operator, rates: Rates, counts: Rates | None = None, groups: Groups | None = None) -> float:
     """Return the memory that the windows of a tree that are limited hold at mean rates [bytes].
 
     Parameters
@@ -33,18 +34,24 @@ def project_bytes(tree: Operator, rates: Rates, counts: Rates | None = None) -> 
         Mean rates of streams [rows/s].
     counts
         Elements that a stream has at most, where it ends.
+    groups
+        Distinct values of the columns of streams, at most.
     """
-    return sum(size for _, size in _list_sizes(tree, rates, counts))
+    return sum(size for _, size in _list_sizes(tree, rates, counts, groups))
 
 
-def _list_sizes(tree: Operator, rates: Rates, counts: Rates | None) -> list[tuple[WindowProjection, float]]:
-    parts = project_windows(tree, rates, counts)
+def _list_sizes(
+    tree: Operator, rates: Rates, counts: Rates | None, groups: Groups | None
+) -> list[tuple[WindowProjection, float]]:
+    parts = project_windows(tree, rates, counts, groups)
     return [(each, each.projected_bytes) for each in parts if each.projected_bytes is not None]
 
 
-def suggest_fitting(tree: Operator, rates: Rates, allowed_bytes: int, counts: Rates | None = None) -> str:
+def suggest_fitting(
+    tree: Operator, rates: Rates, allowed_bytes: int, counts: Rates | None = None, groups: Groups | None = None
+) -> str:
     """Return which window holds most, and what would fit."""
-    sized = _list_sizes(tree, rates, counts)
+    sized = _list_sizes(tree, rates, counts, groups)
     total = sum(size for _, size in sized)
     largest, size = max(sized, key=lambda part: part[1])
     remedies = []
@@ -63,14 +70,16 @@ def suggest_fitting(tree: Operator, rates: Rates, allowed_bytes: int, counts: Ra
     )
 
 
-def require_share(tree: Operator, rates: Rates, allowed_bytes: int, counts: Rates | None = None) -> None:
+def require_share(
+    tree: Operator, rates: Rates, allowed_bytes: int, counts: Rates | None = None, groups: Groups | None = None
+) -> None:
     """Raise `InvalidQuery` if the windows that are limited need more memory than is allowed; says what would fit."""
-    total = project_bytes(tree, rates, counts)
+    total = project_bytes(tree, rates, counts, groups)
     if total > allowed_bytes:
         raise InvalidQuery(
             f"the windows of this query need {total:,.0f} bytes at the mean rates of its streams, and may take "
-            f"{allowed_bytes:,}; {suggest_fitting(tree, rates, allowed_bytes, counts)}; or allow {math.ceil(total):,} "
-            "bytes"
+            f"{allowed_bytes:,}; {suggest_fitting(tree, rates, allowed_bytes, counts, groups)}; or allow "
+            f"{math.ceil(total):,} bytes"
         )
 
 

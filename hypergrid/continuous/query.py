@@ -197,7 +197,9 @@ class ContinuousQuery:
 
     def explain(self) -> str:
         """Return defaults, windows, rewriting, the tree and projected memory as text."""
-        return explain_query(self.bound, rewritten=self.rewritten, rates=self.source.catalogue.rates)
+        return explain_query(
+            self.bound, rewritten=self.rewritten, rates=self.source.catalogue.rates, groups=self.source.catalogue.groups
+        )
 
     def run(self, until: object = None, *, allowed_bytes: int | None = None) -> "pandas.DataFrame":
         """Return all changes of the relation, or all elements of the stream, in order of time.
@@ -246,7 +248,7 @@ class ContinuousQuery:
     def _check_memory(self, allowed_bytes: int | None) -> None:
         catalogue = self.source.catalogue
         allowed = find_free_share() if allowed_bytes is None else allowed_bytes
-        require_share(self.rewritten.tree, catalogue.rates, allowed, catalogue.counts)
+        require_share(self.rewritten.tree, catalogue.rates, allowed, catalogue.counts, catalogue.groups)
 
     def _evaluate(self, until: int | None) -> ContinuousEngine:
         """Return an engine that has processed all elements up to an instant."""

@@ -27,6 +27,10 @@ Explanation: TypeAlias = Literal["none", "plan", "measured"]
 """Prefix of a query: nothing, ``EXPLAIN``, or ``EXPLAIN ANALYZE``."""
 
 
+Groups: TypeAlias = Mapping[str, Mapping[str, float]]
+"""Distinct values that columns of streams have, at most, where it is known: by stream and column."""
+
+
 @dataclass(frozen=True)
 class StreamCatalogue:
     """Names that queries may use; a name is in one of the first three mappings only.
@@ -53,6 +57,7 @@ class StreamCatalogue:
     """Mean rate of streams [rows/s], for projections of memory; streams without one are not projected."""
     counts: Mapping[str, float] = field(default_factory=dict)
     """Elements that streams have, at most, where it is known."""
+    groups: Groups = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
     """Where relations come from that are computed when they are read, as sentences."""
 

@@ -20,7 +20,7 @@ def describe_query(query: "ArchiveQuery") -> JsonObject:
     elements. Bytes are null where the rate of a stream is unknown or a window grows without limit.
     """
     bound, rewritten = query.bound, query.rewritten
-    projections = project_windows(rewritten.tree, query.catalogue.rates)
+    projections = project_windows(rewritten.tree, query.catalogue.rates, groups=query.catalogue.groups)
     windows = [
         {
             "window": part.label,

@@ -263,9 +263,10 @@ class ContinuousQueries:
         if seconds > self._allowed_s(asker):
             raise TooLarge("the surfaces of the back-test", "s", seconds, self._allowed_s(asker), REMEDY)
         counts, allowed = query.count_elements(stretch), _find_allowed_bytes(asker)
-        held = project_bytes(tree, rates, counts)
+        groups = query.catalogue.groups
+        held = project_bytes(tree, rates, counts, groups)
         if held > allowed:
-            remedy = suggest_fitting(tree, rates, allowed, counts)
+            remedy = suggest_fitting(tree, rates, allowed, counts, groups)
             raise TooLarge("the back-test", "bytes of memory", held, allowed, remedy)
 
     def _check_room(self, asker: Asker) -> None:

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from hypergrid.continuous.algebra import (
     AggregateOf,
@@ -24,9 +24,9 @@ from hypergrid.continuous.algebra import (
     inputs_of,
 )
 from hypergrid.continuous.algebra_text import column_text, duration_text, expression_text, operator_text
-from hypergrid.continuous.expressions import Attribute, Expression, Operation, positions, walk
+from hypergrid.continuous.expressions import Attribute, Expression, Operation, Reference, positions, walk
 from hypergrid.continuous.join_plan import limit_of_distance, plan_join
-from hypergrid.continuous.records import BoundQuery
+from hypergrid.continuous.records import BoundQuery, Groups
 from hypergrid.continuous.rewrite import Rewritten
 
 VALUE_BYTES: Final = 8
@@ -44,9 +44,9 @@ class WindowProjection:
     columns: tuple[int, ...]
     """Positions of the attributes that the query uses."""
     rows: float | None
-    """Rows that it holds, at most; None if the rate of its stream is unknown or it grows without limit."""
+    """Rows that it holds, at most; None if the rate of its stream or its groups are unknown, or it grows for ever."""
     reason: str = ""
-    """Why the rows are unknown."""
+    """Why the rows are unknown, or what they depend on."""
     span_s: float = 0.0
     """Time within which its rows lie, of a window of time [s]."""
 
@@ -72,6 +72,7 @@ def explain_query(
     *,
     rewritten: Rewritten | None = None,
     rates: Mapping[str, float] | None = None,
+    groups: Groups | None = None,
     partitions: Iterable[str] = (),
     origins: Mapping[str, str] | None = None,
 ) -> str:
@@ -85,6 +86,8 @@ def explain_query(
         What rewriting made of its tree; without it the tree as written is explained.
     rates
         Mean rate of the streams [rows/s].
+    groups
+        Distinct values of the columns of streams, at most.
     partitions
         Sentences: by what a back-test is split into tasks.
     origins
@@ -112,7 +115,7 @@ def explain_query(
     parts["surfaces"] = [origin for name, origin in (origins or {}).items() if name in leaves]
     parts["distances"] = list(_describe_distances(tree))
     parts["back-test in parts"] = tuple(partitions)
-    parts["memory"] = list(_describe_memory(project_windows(tree, rates or {})))
+    parts["memory"] = list(_describe_memory(project_windows(tree, rates or {}, groups=groups)))
     return "\n".join(_section(title, lines) for title, lines in parts.items() if lines) + "\n"
 
 
@@ -249,7 +252,10 @@ def _list_owners(predicate: Expression, firsts: Sequence[int]) -> list[int]:
 
 
 def project_windows(
-    tree: Operator, rates: Mapping[str, float], counts: Mapping[str, float] | None = None
+    tree: Operator,
+    rates: Mapping[str, float],
+    counts: Mapping[str, float] | None = None,
+    groups: Groups | None = None,
 ) -> tuple[WindowProjection, ...]:
     """Project the memory of the windows of a tree: rows times the bytes that the engine holds of each.
 
@@ -261,32 +267,101 @@ def project_windows(
         Mean rate of the streams [rows/s]; filters below a window are not taken off.
     counts
         Elements that a stream has at most, where it ends.
+    groups
+        Distinct values of the columns of streams, at most, by which windows may be partitioned.
     """
     used: dict[WindowOf, frozenset[int]] = {}
     _note_used(tree, frozenset(range(len(tree.attributes))), used)
-    return tuple(_project_window(window, columns, rates, counts or {}) for window, columns in used.items())
+    referred = list_referred_windows(tree)
+    volumes = _Volumes(rates, counts or {}, groups or {})
+    return tuple(_project_window(window, used[window], volumes, is_referred=window in referred) for window in used)
+
+
+class _Volumes(NamedTuple):
+    rates: Mapping[str, float]
+    counts: Mapping[str, float]
+    groups: Groups
 
 
 def _project_window(
-    window: WindowOf, columns: frozenset[int], rates: Mapping[str, float], counts: Mapping[str, float]
+    window: WindowOf, columns: frozenset[int], volumes: _Volumes, *, is_referred: bool
 ) -> WindowProjection:
-    label, held = _label(window), tuple(sorted(columns))
-    count = _rate_of(window.input, counts)
-    limit = math.inf if count is None else count
+    count = _rate_of(window.input, volumes.counts)
+
+    def project(rows: float | None, reason: str = "", span_s: float = 0.0) -> WindowProjection:
+        held = rows if rows is None or count is None else min(rows, count)
+        return WindowProjection(window, _label(window), tuple(sorted(columns)), held, reason, span_s)
+
+    if window.form == "rows" and window.partition:
+        number = _count_groups(window, volumes.groups)
+        if number is not None:
+            return project(window.rows * number, f"{window.rows:,} for each of {number:,.0f} groups")
+        if count is not None:
+            return project(count, "all there are, as the number of its groups is not known")
+        return project(None, "one such window for each group, whose number is not known")
     if window.form == "rows":
-        reason = "one such window for each group" if window.partition else ""
-        return WindowProjection(window, label, held, min(float(window.rows), limit), reason)
+        return project(float(window.rows))
     if window.form == "now":
-        return WindowProjection(window, label, held, 0.0)
-    rate = _rate_of(window.input, rates)
+        return project(0.0)
+    if window.form == "unbounded" and not is_referred:
+        return project(0.0, "nothing reads its rows again, so they are not kept")
+    rate = _rate_of(window.input, volumes.rates)
+    if window.form == "unbounded" and count is not None:
+        return project(count)
     if rate is None:
-        return WindowProjection(window, label, held, None, "its rate is not known")
+        return project(None, "its rate is not known")
     if window.form == "unbounded":
-        growth = rate * _DAY_S * WindowProjection(window, label, held, None).row_bytes
-        return WindowProjection(window, label, held, None, f"grows by {growth:,.0f} bytes a day, if its rows are kept")
+        return project(None, f"grows by {rate * _DAY_S * project(None).row_bytes:,.0f} bytes a day")
     span_s = (window.range_ns + window.slide_ns) / 1e9
-    rows = min(rate * span_s, limit)
-    return WindowProjection(window, label, held, rows, span_s=rows / rate if rate else span_s)
+    rows = rate * span_s if count is None else min(rate * span_s, count)
+    return project(rows, span_s=rows / rate if rate else span_s)
+
+
+def _count_groups(window: WindowOf, groups: Groups) -> float | None:
+    """Return how many groups a window has at most; None if it is not known of a column of its partition."""
+    sizes = [_count_values(window.input, position, groups) for position in window.partition]
+    return None if None in sizes else math.prod(size for size in sizes if size is not None)
+
+
+def _count_values(tree: Operator, position: int, groups: Groups) -> float | None:
+    match tree:
+        case StreamInput():
+            return groups.get(tree.name, {}).get(tree.attributes[position].name)
+        case FilterOf(input=below) | SampleOf(input=below):
+            return _count_values(below, position, groups)
+        case ProjectionOf(input=below, expressions=expressions):
+            part = expressions[position]
+            return _count_values(below, part.position, groups) if isinstance(part, Reference) else None
+    return None
+
+
+def list_referred_windows(tree: Operator) -> frozenset[WindowOf]:
+    """List the windows whose rows an operator above refers to as long as they are in them: a join, `in` or rstream."""
+    listed: set[WindowOf] = set()
+
+    def walk_referred(part: Operator, *, is_referred: bool) -> None:
+        match part:
+            case WindowOf(input=below):
+                if is_referred:
+                    listed.add(part)
+                walk_referred(below, is_referred=False)
+            case FilterOf(input=below) | ProjectionOf(input=below):
+                walk_referred(below, is_referred=is_referred)
+            case MembershipOf(input=below, other=other):
+                walk_referred(below, is_referred=True)
+                # Of the others, distinct rows are kept.
+                walk_referred(other, is_referred=False)
+            case JoinOf(inputs=inputs):
+                for below in inputs:
+                    walk_referred(below, is_referred=True)
+            case ToStream(input=below, form="rstream"):
+                walk_referred(below, is_referred=True)
+            case _:
+                for below in inputs_of(part):
+                    walk_referred(below, is_referred=False)
+
+    walk_referred(tree, is_referred=False)
+    return frozenset(listed)
 
 
 def _rate_of(tree: Operator, rates: Mapping[str, float]) -> float | None:
@@ -351,6 +426,8 @@ def _describe_memory(projections: tuple[WindowProjection, ...]) -> Iterator[str]
             yield f"{each.label}: {columns}; {each.reason}"
         elif each.window.form == "now":
             yield f"{each.label}: the rows of one instant, {columns}"
+        elif not each.rows and each.reason:
+            yield f"{each.label}: {each.reason}"
         else:
             after = f"; {each.reason}" if each.reason else ""
             rows = f"{each.rows:,.0f} row{'s' if each.rows != 1 else ''}"

@@ -94,9 +94,10 @@ class LiveQuery:
 
     def projected_bytes(self) -> float | None:
         """Return the memory that windows hold at the archive's rates [bytes]; None if one of them has no limit."""
-        tree, rates = self._query.rewritten.tree, self._query.catalogue.rates
-        is_limited = all(each.projected_bytes is not None for each in project_windows(tree, rates))
-        return project_bytes(tree, rates) if is_limited else None
+        tree, known = self._query.rewritten.tree, self._query.catalogue
+        parts = project_windows(tree, known.rates, groups=known.groups)
+        is_limited = all(each.projected_bytes is not None for each in parts)
+        return project_bytes(tree, known.rates, groups=known.groups) if is_limited else None
 
     def step(self, until_ns: int | None = None, *, longest_ns: int | None = None) -> int:
         """Go on to the newest snapshot, and keep what it gives in one transaction.
@@ -262,7 +263,7 @@ def add_query(
     check_live_name(name)
     options.check()
     query = _read_query(inputs, text)
-    require_share(query.rewritten.tree, query.catalogue.rates, allowed_bytes)
+    require_share(query.rewritten.tree, query.catalogue.rates, allowed_bytes, groups=query.catalogue.groups)
     ArchiveVersions(query, options.start_ns, idle_s=options.idle_s, disorder_s=options.disorder_s)
     store = open_store(inputs.archive.path)
     used = {label: frame for label, frame in query.tables.frames.items() if label in _list_names(query)}

@@ -349,7 +349,7 @@ def add_tap_query(
     inputs = open_inputs(archive)
     query = ArchiveQuery(inputs, *inputs.choose(text))
     refuse_surfaces(query)
-    require_share(query.rewritten.tree, query.catalogue.rates, allowed_bytes)
+    require_share(query.rewritten.tree, query.catalogue.rates, allowed_bytes, groups=query.catalogue.groups)
     memory = TapMemory(archive.store, _list_variables(archive, query))
     _TapVersions(query, options, TapArchive(archive, memory))
     store = open_store(archive.path)

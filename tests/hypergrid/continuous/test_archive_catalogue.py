@@ -21,6 +21,8 @@ def test_each_variable_is_a_stream_with_its_unit(tmp_path: Path) -> None:
     # Four stations report every ten minutes for a day.
     assert catalogue.rates["wind_speed"] == pytest.approx(4 / 600, rel=0.02)
     assert catalogue.rates["readings"] == pytest.approx(8 / 600, rel=0.02)
+    assert catalogue.groups["wind_speed"] == {"station": 4, "variable": 2, "series": 4}
+    assert catalogue.groups["readings"] == {"station": 4, "variable": 2, "series": 8}
 
 
 def test_queries_take_flags_and_units_from_the_archive(tmp_path: Path) -> None:
@@ -30,7 +32,7 @@ def test_queries_take_flags_and_units_from_the_archive(tmp_path: Path) -> None:
         "Where w.station = s.station And w.value > '20 km/h'",
         catalogue,
     )
-    text = explain_query(query, rates=catalogue.rates)
+    text = explain_query(query, rates=catalogue.rates, groups=catalogue.groups)
     assert (
         "wind_speed: rows whose flag is 1 (good) or 2 (not evaluated), as the query does not name `flag` (R8)." in text
     )

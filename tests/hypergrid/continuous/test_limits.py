@@ -82,3 +82,17 @@ def test_tables_have_the_same_limit() -> None:
     # No more rows than there are, however long the window is.
     endless = hg.continuous({"S": frame}).query("Select count(*) as k From S [Range 5000 Days]")
     assert len(endless.run(allowed_bytes=100 * 16)) == len(endless.run())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Select station, avg(value) as mean From air_temperature [Partition By station Rows 50,000] Group By station",
+        "Select a.station, b.value From air_temperature [Unbounded] a, stations b_s, air_temperature [Now] b "
+        "Where a.station = b.station And b.station = b_s.station",
+    ],
+)
+def test_windows_by_group_and_unbounded_ones_that_are_kept_count(tmp_path: Path, text: str) -> None:
+    query = open_grown(tmp_path / "a").query(text)
+    needed, _, _ = refuse(lambda: query.run(allowed_bytes=1000))
+    assert len(query.run(allowed_bytes=needed + 1))

@@ -3,13 +3,21 @@
 import pytest
 import sqlglot.parser
 
+from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
+from hypergrid.continuous.engine.operators.window import UnboundedWindow
+from hypergrid.continuous.engine.plan import EnginePlanner
+from hypergrid.continuous.engine.texts import Texts
 from hypergrid.continuous.expressions import Attribute
 from hypergrid.continuous.language import explain_query, parse_query, project_windows
+from hypergrid.continuous.language.explain import list_referred_windows
 from hypergrid.continuous.records import BoundQuery, StreamCatalogue
+from hypergrid.continuous.rewrite import rewrite
+from tests.support.continuous_random import random_case
 
 INTEGERS = tuple(Attribute(name, "integer") for name in "ABCDE")
 CATALOGUE = StreamCatalogue(streams={"S": INTEGERS, "T": INTEGERS}, relations={"R": INTEGERS})
 RATES = {"S": 10.0}
+GROUPS = {"S": {"E": 7.0}}
 
 
 def bind(text: str) -> BoundQuery:
@@ -76,21 +84,55 @@ def test_a_wider_limit_is_tested_on_what_a_narrower_one_leaves() -> None:
         ("Select A From S [Range 1 Minute] Where (B, C) In (Select A, B From R)", 3, 600),
         ("Select A From R Where B In (Select C From S [Range 1 Minute])", 1, 600),
         ("Select A From S [Rows 500 Where B > 1]", 1, 500),
-        ("Select A From S [Partition By D Rows 2]", 1, 2),
+        # The number of groups is not known.
+        ("Select A From S [Partition By D Rows 2]", 1, None),
+        ("Select A From S [Partition By E Rows 2]", 1, 14),
+        ("Select A From S [Partition By E, E Rows 2] Sample(50)", 1, 98),
         ("Select A From S [Now]", 1, 0),
-        ("Select A From S [Unbounded]", 1, None),
+        # Nothing reads its rows again, or a join does.
+        ("Select A From S [Unbounded]", 1, 0),
+        ("Select max(A) From S [Unbounded] Group By B", 2, 0),
+        ("Select S.A From S [Unbounded], R Where S.B = R.B", 2, None),
         ("Select A From T [Range 1 Minute]", 1, None),
     ],
 )
 def test_memory_is_rows_times_columns_in_use_and_what_lets_a_row_leave(
     text: str, columns: int, rows: int | None
 ) -> None:
-    (projection,) = project_windows(bind(text).tree, RATES)
+    (projection,) = project_windows(bind(text).tree, RATES, groups=GROUPS)
     assert (len(projection.columns), projection.rows) == (columns, rows)
     # Windows of groups link their rows; others keep a stamp and a place of each.
     extra = 1 if "Partition" in text else 2
     assert projection.projected_bytes == (None if rows is None else rows * 8 * (columns + extra))
-    assert (projection.reason == "") == (rows is not None and "Partition" not in text)
+    is_explained = rows is None or "Partition" in text or "Unbounded" in text
+    assert (projection.reason != "") == is_explained
+
+
+def test_windows_hold_no_more_rows_than_their_stream_has() -> None:
+    counts = {"S": 50.0}
+    texts = {
+        "Select A From S [Range 1 Minute]": 50,
+        "Select A From S [Partition By E Rows 2]": 14,
+        "Select A From S [Partition By D Rows 2]": 50,
+        "Select S.A From S [Unbounded], R Where S.B = R.B": 50,
+        "Select S.A From S [Unbounded] Sample(50), R Where S.B = R.B": 25,
+        "Select A From S [Unbounded]": 0,
+    }
+    for text, rows in texts.items():
+        (projection,) = project_windows(bind(text).tree, RATES, counts, GROUPS)
+        assert projection.rows == rows, text
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_unbounded_windows_are_kept_by_the_engine_where_the_projection_has_them_kept(block: int) -> None:
+    number = 0
+    for seed in range(50 * block, 50 * block + 50):
+        for tree in (random_case(seed).tree, rewrite(random_case(seed).tree, frozenset()).tree):
+            steps = EnginePlanner(ExpressionEvaluator(Texts()), is_closed=False).plan(tree).steps
+            kept = [isinstance(s.operator, UnboundedWindow) and s.operator.store is not None for s in steps]
+            assert sum(kept) == sum(window.form == "unbounded" for window in list_referred_windows(tree)), seed
+            number += sum(kept)
+    assert number > 0
 
 
 def test_equal_windows_are_held_once() -> None:
