@@ -1,6 +1,6 @@
 """Streams and relations of an archive: a stream for each variable, of all of them, rain; stations and surfaces."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from hypergrid.continuous.expressions import Attribute, Attributes
@@ -144,8 +144,9 @@ def list_streams(archive: OpenArchive, named: Mapping[str, NamedSurface] | None 
     counts = {name: float(archive.store.readings(name)) for name in rates}
     whole = sum(counts.values())
     # A packet has at least one reading.
-    counts |= {READINGS: whole, OBS: whole}
-    if gauges:
+    if whole:
+        counts |= {READINGS: whole, OBS: whole}
+    if whole and gauges:
         counts[RAIN] = sum(counts.get(name, 0.0) for name in gauges)
     listed = list_surfaces(archive) if named is None else named
     surfaces = {name: each for name, each in listed.items() if each.problem is None}
@@ -161,17 +162,23 @@ def list_streams(archive: OpenArchive, named: Mapping[str, NamedSurface] | None 
         flagged=flagged,
         rates={**{name: rate for name, rate in totals.items() if name in streams and rate > 0}, **rates},
         counts=counts,
-        groups=_count_values(archive, streams),
+        groups=_count_sources(archive, streams),
         origins={name: each.origin for name, each in surfaces.items()},
     )
 
 
-def _count_values(archive: OpenArchive, streams: Iterable[str]) -> Groups:
+def _count_sources(archive: OpenArchive, streams: Mapping[str, Attributes]) -> Groups:
     """Return how many stations, variables and series each stream has at most."""
     series = {name: len(archive.store.series(name)) for name in archive.variables}
     whole = sum(series.values())
     stations, variables = len(archive.stations), len(archive.variables)
-    return {name: {"station": stations, "variable": variables, "series": series.get(name, whole)} for name in streams}
+    known = {name: {"station": stations, "variable": variables, "series": series.get(name, whole)} for name in streams}
+    # Columns of packets are variables, whatever their names.
+    named = {name: {"station"} if name == OBS else {part.name for part in streams[name]} for name in streams}
+    return {
+        name: {column: number for column, number in each.items() if column in named[name]}
+        for name, each in known.items()
+    }
 
 
 def _mean_rate(archive: OpenArchive, variable: str) -> float:

@@ -24,7 +24,7 @@ def find_free_share() -> int:
 
 
 def project_bytes(tree: Operator, rates: Rates, counts: Rates | None = None, groups: Groups | None = None) -> float:
-    """Return the memory that the windows of a tree that are limited hold at mean rates [bytes].
+    """Return the memory that the windows of a tree whose rows are known hold at mean rates [bytes].
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def suggest_fitting(
         if fitting_s >= 1:
             remedies.append(f"[Range {_format_range(fitting_s)}] in place of its {longest.label}")
         share = math.floor(100 * allowed_bytes / total)
-        if share >= 1 and len(ranges) == len(sized):
+        if share >= 1 and len(ranges) == sum(own > 0 for _, own in sized):
             remedies.append(f"Sample({share}) of each stream")
     return (
         f"most is held by {largest.label}, {size:,.0f} bytes. What would fit: {', or '.join(remedies) or 'fewer rows'}"

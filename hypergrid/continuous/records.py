@@ -28,7 +28,10 @@ Explanation: TypeAlias = Literal["none", "plan", "measured"]
 
 
 Groups: TypeAlias = Mapping[str, Mapping[str, float]]
-"""Distinct values that columns of streams have, at most, where it is known: by stream and column."""
+"""Distinct values that columns of streams have, at most, where it is known: by stream and column.
+
+Each is that of a property of series: where the number of these is known, no combination of columns has more values.
+"""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class StreamCatalogue:
     counts: Mapping[str, float] = field(default_factory=dict)
     """Elements that streams have, at most, where it is known."""
     groups: Groups = field(default_factory=dict)
+    """Stations, variables and series of streams, for windows by group."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """Where relations come from that are computed when they are read, as sentences."""
 

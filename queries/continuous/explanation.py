@@ -17,7 +17,8 @@ def describe_query(query: "ArchiveQuery") -> JsonObject:
     """Explain a query of an archive.
 
     The plan is the tree after rewriting: a node for each operator, equal subtrees once, edges in the direction of the
-    elements. Bytes are null where the rate of a stream is unknown or a window grows without limit.
+    elements. Bytes are null where the rate of a stream, the number of a window's groups or that of its distinct rows is
+    not known, or it grows without limit.
     """
     bound, rewritten = query.bound, query.rewritten
     projections = project_windows(rewritten.tree, query.catalogue.rates, groups=query.catalogue.groups)

@@ -452,7 +452,7 @@ def tables(measured: Mapping[str, Any]) -> list[Table]:
                         f"{row['ours_over_it']:.2f}",
                         f"{row['ratio_range'][0]:.2f} to {row['ratio_range'][1]:.2f}",
                         f"{row['aim']:g}",
-                        "met" if row["is_met"] else "not met, beyond the loops" if row["is_beyond"] else "not met",
+                        "met" if row["is_met"] else "not met, beyond our loops" if row["is_beyond"] else "not met",
                     )
                 ),
             )

@@ -1,8 +1,8 @@
-"""The loops of the workloads of `cql_peers` alone: the rate that the engine would have if all else took no time.
+"""The loops of the workloads of `cql_peers` alone: the rate that the engine would have if all around them took no time.
 
 A filter is three comparisons and a selection of numpy. Means and joins are the compiled loop of their operator, which
 does for each row what the language asks: sums that are exact, and what changes at each instant, with signs. Where a
-peer's rate times an aim is beyond this, no saving around the loop meets the aim.
+peer's rate times an aim is beyond this, no saving around the loop meets the aim: the loop itself would have to change.
 """
 
 import time

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from hypergrid.continuous.algebra import (
     AggregateOf,
@@ -44,7 +44,7 @@ class WindowProjection:
     columns: tuple[int, ...]
     """Positions of the attributes that the query uses."""
     rows: float | None
-    """Rows that it holds, at most; None if the rate of its stream or its groups are unknown, or it grows for ever."""
+    """Rows that it holds, at most; None if rates or groups are not known, or it has no limit."""
     reason: str = ""
     """Why the rows are unknown, or what they depend on."""
     span_s: float = 0.0
@@ -272,9 +272,16 @@ def project_windows(
     """
     used: dict[WindowOf, frozenset[int]] = {}
     _note_used(tree, frozenset(range(len(tree.attributes))), used)
-    referred = list_referred_windows(tree)
+    uses = list_uses(tree)
     volumes = _Volumes(rates, counts or {}, groups or {})
-    return tuple(_project_window(window, used[window], volumes, is_referred=window in referred) for window in used)
+    return tuple(_project_window(window, used[window], volumes, uses[window]) for window in used)
+
+
+Use: TypeAlias = Literal["summed", "condensed", "referred"]
+"""What operators above keep of the rows of a window: sums of them, distinct rows or values, or the rows themselves."""
+USES: Final[tuple[Use, ...]] = ("summed", "condensed", "referred")
+SUMS: Final = frozenset(("count", "sum", "avg", "stddev"))
+"""Aggregates that keep no values."""
 
 
 class _Volumes(NamedTuple):
@@ -283,9 +290,7 @@ class _Volumes(NamedTuple):
     groups: Groups
 
 
-def _project_window(
-    window: WindowOf, columns: frozenset[int], volumes: _Volumes, *, is_referred: bool
-) -> WindowProjection:
+def _project_window(window: WindowOf, columns: frozenset[int], volumes: _Volumes, use: Use) -> WindowProjection:
     count = _rate_of(window.input, volumes.counts)
 
     def project(rows: float | None, reason: str = "", span_s: float = 0.0) -> WindowProjection:
@@ -294,20 +299,21 @@ def _project_window(
 
     if window.form == "rows" and window.partition:
         number = _count_groups(window, volumes.groups)
-        if number is not None:
-            return project(window.rows * number, f"{window.rows:,} for each of {number:,.0f} groups")
-        if count is not None:
-            return project(count, "all there are, as the number of its groups is not known")
-        return project(None, "one such window for each group, whose number is not known")
+        if number is None:
+            return project(None, "one such window for each group, whose number is not known")
+        return project(window.rows * number, f"one such window for each of {number:,.0f} groups")
     if window.form == "rows":
         return project(float(window.rows))
     if window.form == "now":
         return project(0.0)
-    if window.form == "unbounded" and not is_referred:
-        return project(0.0, "nothing reads its rows again, so they are not kept")
     rate = _rate_of(window.input, volumes.rates)
-    if window.form == "unbounded" and count is not None:
-        return project(count)
+    if window.form == "unbounded":
+        if use == "summed":
+            return project(0.0, "its rows are not kept")
+        if use == "condensed":
+            return project(None, "its distinct rows or values are kept, whose number is not known")
+        if count is not None:
+            return project(count, "all rows there are")
     if rate is None:
         return project(None, "its rate is not known")
     if window.form == "unbounded":
@@ -319,49 +325,59 @@ def _project_window(
 
 def _count_groups(window: WindowOf, groups: Groups) -> float | None:
     """Return how many groups a window has at most; None if it is not known of a column of its partition."""
-    sizes = [_count_values(window.input, position, groups) for position in window.partition]
-    return None if None in sizes else math.prod(size for size in sizes if size is not None)
+    columns = {_find_column(window.input, position) for position in window.partition}
+    sizes = [groups.get(stream, {}).get(name) for stream, name in columns]
+    if None in sizes:
+        return None
+    # A series has one station and one variable.
+    series = [groups[stream].get("series", math.inf) for stream, _ in columns]
+    return min(math.prod(size for size in sizes if size is not None), *series)
 
 
-def _count_values(tree: Operator, position: int, groups: Groups) -> float | None:
+def _find_column(tree: Operator, position: int) -> tuple[str, str]:
+    """Return the stream and the name of a column of a tree; two empty names if it is computed."""
     match tree:
         case StreamInput():
-            return groups.get(tree.name, {}).get(tree.attributes[position].name)
+            return tree.name, tree.attributes[position].name
         case FilterOf(input=below) | SampleOf(input=below):
-            return _count_values(below, position, groups)
+            return _find_column(below, position)
         case ProjectionOf(input=below, expressions=expressions):
             part = expressions[position]
-            return _count_values(below, part.position, groups) if isinstance(part, Reference) else None
-    return None
+            if isinstance(part, Reference):
+                return _find_column(below, part.position)
+    return "", ""
 
 
-def list_referred_windows(tree: Operator) -> frozenset[WindowOf]:
-    """List the windows whose rows an operator above refers to as long as they are in them: a join, `in` or rstream."""
-    listed: set[WindowOf] = set()
+def list_uses(tree: Operator) -> dict[WindowOf, Use]:
+    """List the windows of a tree with the greatest of their uses."""
+    uses: dict[WindowOf, Use] = {}
 
-    def walk_referred(part: Operator, *, is_referred: bool) -> None:
+    def walk_uses(part: Operator, use: Use) -> None:
         match part:
             case WindowOf(input=below):
-                if is_referred:
-                    listed.add(part)
-                walk_referred(below, is_referred=False)
+                uses[part] = max(use, uses.get(part, USES[0]), key=USES.index)
+                walk_uses(below, USES[0])
             case FilterOf(input=below) | ProjectionOf(input=below):
-                walk_referred(below, is_referred=is_referred)
+                walk_uses(below, use)
             case MembershipOf(input=below, other=other):
-                walk_referred(below, is_referred=True)
-                # Of the others, distinct rows are kept.
-                walk_referred(other, is_referred=False)
+                walk_uses(below, "referred")
+                walk_uses(other, "condensed")
             case JoinOf(inputs=inputs):
                 for below in inputs:
-                    walk_referred(below, is_referred=True)
+                    walk_uses(below, "referred")
             case ToStream(input=below, form="rstream"):
-                walk_referred(below, is_referred=True)
+                walk_uses(below, "referred")
+            case AggregateOf(input=below, calls=calls):
+                walk_uses(below, "summed" if all(call.function in SUMS for call in calls) else "condensed")
+            case DistinctOf() | BagOf() if not part.is_stream:
+                for below in inputs_of(part):
+                    walk_uses(below, "condensed")
             case _:
                 for below in inputs_of(part):
-                    walk_referred(below, is_referred=False)
+                    walk_uses(below, USES[0])
 
-    walk_referred(tree, is_referred=False)
-    return frozenset(listed)
+    walk_uses(tree, USES[0])
+    return uses
 
 
 def _rate_of(tree: Operator, rates: Mapping[str, float]) -> float | None:
@@ -426,7 +442,7 @@ def _describe_memory(projections: tuple[WindowProjection, ...]) -> Iterator[str]
             yield f"{each.label}: {columns}; {each.reason}"
         elif each.window.form == "now":
             yield f"{each.label}: the rows of one instant, {columns}"
-        elif not each.rows and each.reason:
+        elif not each.rows and each.window.form == "unbounded":
             yield f"{each.label}: {each.reason}"
         else:
             after = f"; {each.reason}" if each.reason else ""

@@ -93,7 +93,7 @@ class LiveQuery:
         return tuple(part.name for part in self._tree.attributes)
 
     def projected_bytes(self) -> float | None:
-        """Return the memory that windows hold at the archive's rates [bytes]; None if one of them has no limit."""
+        """Return the memory that windows hold at the archive's rates [bytes]; None if one's is not known."""
         tree, known = self._query.rewritten.tree, self._query.catalogue
         parts = project_windows(tree, known.rates, groups=known.groups)
         is_limited = all(each.projected_bytes is not None for each in parts)

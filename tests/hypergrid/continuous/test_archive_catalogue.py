@@ -21,7 +21,8 @@ def test_each_variable_is_a_stream_with_its_unit(tmp_path: Path) -> None:
     # Four stations report every ten minutes for a day.
     assert catalogue.rates["wind_speed"] == pytest.approx(4 / 600, rel=0.02)
     assert catalogue.rates["readings"] == pytest.approx(8 / 600, rel=0.02)
-    assert catalogue.groups["wind_speed"] == {"station": 4, "variable": 2, "series": 4}
+    assert catalogue.groups["wind_speed"] == {"station": 4, "series": 4}
+    assert catalogue.groups["obs"] == {"station": 4}
     assert catalogue.groups["readings"] == {"station": 4, "variable": 2, "series": 8}
 
 

@@ -150,7 +150,9 @@ class InputSource(StepOperator):
         )
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
-        return self._round
+        # Not held until the next round, which may be far.
+        elements, self._round = self._round, no_elements(self._kinds, ordered=False)
+        return elements
 
 
 def _signs_of(batch: ElementBatch) -> Signs:

@@ -9,15 +9,16 @@ from hypergrid.continuous.engine.plan import EnginePlanner
 from hypergrid.continuous.engine.texts import Texts
 from hypergrid.continuous.expressions import Attribute
 from hypergrid.continuous.language import explain_query, parse_query, project_windows
-from hypergrid.continuous.language.explain import list_referred_windows
+from hypergrid.continuous.language.explain import list_uses
 from hypergrid.continuous.records import BoundQuery, StreamCatalogue
 from hypergrid.continuous.rewrite import rewrite
 from tests.support.continuous_random import random_case
 
 INTEGERS = tuple(Attribute(name, "integer") for name in "ABCDE")
-CATALOGUE = StreamCatalogue(streams={"S": INTEGERS, "T": INTEGERS}, relations={"R": INTEGERS})
+PACKETS = tuple(Attribute(name, "integer") for name in ("station", "variable", "series"))
+CATALOGUE = StreamCatalogue(streams={"S": INTEGERS, "T": INTEGERS, "packets": PACKETS}, relations={"R": INTEGERS})
 RATES = {"S": 10.0}
-GROUPS = {"S": {"E": 7.0}}
+GROUPS = {"S": {"E": 7.0}, "packets": {"station": 5.0, "variable": 3.0, "series": 12.0}}
 
 
 def bind(text: str) -> BoundQuery:
@@ -87,11 +88,18 @@ def test_a_wider_limit_is_tested_on_what_a_narrower_one_leaves() -> None:
         # The number of groups is not known.
         ("Select A From S [Partition By D Rows 2]", 1, None),
         ("Select A From S [Partition By E Rows 2]", 1, 14),
-        ("Select A From S [Partition By E, E Rows 2] Sample(50)", 1, 98),
+        ("Select A From S [Partition By E, E Rows 2] Sample(50)", 1, 14),
+        # A series has one station and one variable.
+        ("Select station From packets [Partition By station, variable Rows 2]", 1, 24),
+        ("Select station From packets [Partition By series, station Rows 2]", 1, 24),
+        ("Select station From packets [Partition By variable Rows 2]", 1, 6),
         ("Select A From S [Now]", 1, 0),
-        # Nothing reads its rows again, or a join does.
+        # Nothing reads its rows again, or something does.
         ("Select A From S [Unbounded]", 1, 0),
-        ("Select max(A) From S [Unbounded] Group By B", 2, 0),
+        ("Select avg(A), count(*) From S [Unbounded] Group By B", 2, 0),
+        ("Select max(A) From S [Unbounded] Group By B", 2, None),
+        ("Select Distinct A From S [Unbounded]", 1, None),
+        ("Select A From R Where A In (Select A From S [Unbounded])", 1, None),
         ("Select S.A From S [Unbounded], R Where S.B = R.B", 2, None),
         ("Select A From T [Range 1 Minute]", 1, None),
     ],
@@ -113,7 +121,8 @@ def test_windows_hold_no_more_rows_than_their_stream_has() -> None:
     texts = {
         "Select A From S [Range 1 Minute]": 50,
         "Select A From S [Partition By E Rows 2]": 14,
-        "Select A From S [Partition By D Rows 2]": 50,
+        "Select A From S [Partition By D Rows 2]": None,
+        "Select Distinct A From S [Unbounded]": None,
         "Select S.A From S [Unbounded], R Where S.B = R.B": 50,
         "Select S.A From S [Unbounded] Sample(50), R Where S.B = R.B": 25,
         "Select A From S [Unbounded]": 0,
@@ -130,7 +139,8 @@ def test_unbounded_windows_are_kept_by_the_engine_where_the_projection_has_them_
         for tree in (random_case(seed).tree, rewrite(random_case(seed).tree, frozenset()).tree):
             steps = EnginePlanner(ExpressionEvaluator(Texts()), is_closed=False).plan(tree).steps
             kept = [isinstance(s.operator, UnboundedWindow) and s.operator.store is not None for s in steps]
-            assert sum(kept) == sum(window.form == "unbounded" for window in list_referred_windows(tree)), seed
+            uses = [use for window, use in list_uses(tree).items() if window.form == "unbounded"]
+            assert sum(kept) == uses.count("referred"), seed
             number += sum(kept)
     assert number > 0
 
