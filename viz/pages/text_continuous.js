@@ -56,7 +56,7 @@ export const CONTINUOUS = {
     computed: "How it is computed",
     planRegion: "Plan",
     plan: (nodes, size) => `${plural(nodes, "operator")}; windows hold at most ${size}.`,
-    planUnlimited: (nodes, size) => `${plural(nodes, "operator")}; windows whose size is known hold at most ${size}, others grow.`,
+    planUnlimited: (nodes, size) => `${plural(nodes, "operator")}; windows whose size is known hold at most ${size}; that of others is not known, or has no limit.`,
     assumed: "Taken where the text does not say",
     warned: "Likely to surprise",
     rewritten: "Made cheaper by",
