@@ -171,14 +171,17 @@ def _count_sources(archive: OpenArchive, streams: Mapping[str, Attributes]) -> G
     """Return how many stations, variables and series each stream has at most."""
     series = {name: len(archive.store.series(name)) for name in archive.variables}
     whole = sum(series.values())
-    stations, variables = len(archive.stations), len(archive.variables)
-    known = {name: {"station": stations, "variable": variables, "series": series.get(name, whole)} for name in streams}
-    # Columns of packets are variables, whatever their names.
-    named = {name: {"station"} if name == OBS else {part.name for part in streams[name]} for name in streams}
-    return {
-        name: {column: number for column, number in each.items() if column in named[name]}
-        for name, each in known.items()
-    }
+    groups: dict[str, dict[str, float]] = {}
+    for name, attributes in streams.items():
+        # Columns of packets are variables, whatever their names.
+        columns = {"station"} if name == OBS else {part.name for part in attributes}
+        numbers = {
+            "station": len(archive.stations),
+            "variable": len(archive.variables),
+            "series": series.get(name, whole),
+        }
+        groups[name] = {column: number for column, number in numbers.items() if column in columns}
+    return groups
 
 
 def _mean_rate(archive: OpenArchive, variable: str) -> float:

@@ -114,6 +114,8 @@ class ContinuousEngine:
                 step.operator.first_tau = min((first for first in below if first is not None), default=None)
             inputs = [elements[number] for number in step.inputs]
             elements.append(step.operator.process(inputs, heartbeat))
+        for source in self._plan.sources.values():
+            source.end_round()
         self._processed = heartbeat
         self._emit(elements)
 

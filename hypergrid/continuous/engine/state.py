@@ -21,7 +21,7 @@ State: TypeAlias = Any
 
 MAGIC: Final = b"HGCQ"
 VERSION: Final = 3
-"""Changes where states of before can be read no more."""
+"""Changes when earlier states can no longer be read."""
 _HEAD: Final = struct.Struct("<4sIQ16s")
 _CODEC: Final = "zstd"
 

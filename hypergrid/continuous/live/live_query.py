@@ -10,7 +10,7 @@ from hypergrid.continuous.algebra import RelationInput, StreamInput, walk_operat
 from hypergrid.continuous.archive_catalogue import NEIGHBOURS, STATIONS
 from hypergrid.continuous.archive_query import ArchiveInputs, ArchiveQuery, open_inputs, read_instant
 from hypergrid.continuous.language import project_windows
-from hypergrid.continuous.limits import ALLOWED_BYTES, project_bytes, require_share
+from hypergrid.continuous.limits import ALLOWED_BYTES, require_share
 from hypergrid.continuous.live.archive_versions import ArchiveVersions, refuse_surfaces
 from hypergrid.continuous.live.evaluation import LiveEvaluation
 from hypergrid.continuous.live.store import (
@@ -93,11 +93,11 @@ class LiveQuery:
         return tuple(part.name for part in self._tree.attributes)
 
     def projected_bytes(self) -> float | None:
-        """Return the memory that windows hold at the archive's rates [bytes]; None if one's is not known."""
-        tree, known = self._query.rewritten.tree, self._query.catalogue
-        parts = project_windows(tree, known.rates, groups=known.groups)
-        is_limited = all(each.projected_bytes is not None for each in parts)
-        return project_bytes(tree, known.rates, groups=known.groups) if is_limited else None
+        """Return the memory that windows hold at the archive's rates [bytes]; None if that of any is unknown."""
+        known = self._query.catalogue
+        parts = project_windows(self._query.rewritten.tree, known.rates, groups=known.groups)
+        sizes = [each.projected_bytes for each in parts]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
 
     def step(self, until_ns: int | None = None, *, longest_ns: int | None = None) -> int:
         """Go on to the newest snapshot, and keep what it gives in one transaction.

@@ -30,7 +30,10 @@ class InputSource(StepOperator):
         self._passed = 0
         self._taken = self._number = 0
         self._is_sorted = self._is_plain = True
-        self._round = no_elements(self._kinds, ordered=False)
+        self._nothing = no_elements(self._kinds, ordered=False)
+        if self.order_width:
+            self._nothing.order = np.empty((0, 2), np.int64)
+        self._round = self._nothing
 
     def save(self) -> State:
         self._drop_passed()
@@ -110,9 +113,7 @@ class InputSource(StepOperator):
         """Let the elements before a heartbeat be those of the round."""
         count = self.count_before(heartbeat)
         if not count:
-            self._round = no_elements(self._kinds, ordered=False)
-            if self.order_width:
-                self._round.order = np.empty((0, 2), np.int64)
+            self._round = self._nothing
             return
         elements = self._round = self._take_first(count)
         if not self._waiting:
@@ -150,9 +151,11 @@ class InputSource(StepOperator):
         )
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
-        # Not held until the next round, which may be far.
-        elements, self._round = self._round, no_elements(self._kinds, ordered=False)
-        return elements
+        return self._round
+
+    def end_round(self) -> None:
+        """Let go of the elements of the round, as the next one may be far."""
+        self._round = self._nothing
 
 
 def _signs_of(batch: ElementBatch) -> Signs:

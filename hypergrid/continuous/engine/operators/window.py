@@ -48,6 +48,7 @@ class Fifo(Stateful):
             return EMPTY
         first, stop = first + self._first, stop + self._first
         start = first // BLOCK_ROWS * BLOCK_ROWS
+        # Most reads are within a block, and copy nothing.
         if stop <= start + BLOCK_ROWS:
             return self._blocks[start // BLOCK_ROWS][line, first - start : stop - start]
         parts = [

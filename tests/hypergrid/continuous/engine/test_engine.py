@@ -158,7 +158,7 @@ def test_waiting_elements_are_taken_in_canonical_order_however_they_come(seed: i
     inputs = StreamInput("S", attributes) if seed % 2 else RelationInput("S", attributes)
     has_numbers = bool(rng.random() < 0.5)
     engine = ContinuousEngine(inputs)
-    given: list[tuple[int, int, int, int]] = []
+    given: list[tuple[int, int, int]] = []
     heartbeat, count, taken = 0, 0, list[tuple[int, int, tuple[int]]]()
     for _ in range(12):
         size = int(rng.integers(0, 9))
@@ -171,7 +171,7 @@ def test_waiting_elements_are_taken_in_canonical_order_however_they_come(seed: i
         sign = np.ones(size, np.int8) if rng.random() < 0.5 else None
         numbers = rng.permutation(number) if has_numbers else None
         order = number if numbers is None else numbers
-        given += zip(tau.tolist(), order.tolist(), [1] * size, number.tolist(), strict=True)
+        given += zip(tau.tolist(), order.tolist(), number.tolist(), strict=True)
         engine.push("S", ElementBatch(tau, (number,), sign, number=numbers))
         if rng.random() < 0.3:
             engine = ContinuousEngine.restore(inputs, engine.save())
@@ -180,7 +180,7 @@ def test_waiting_elements_are_taken_in_canonical_order_however_they_come(seed: i
         taken += collect(engine)
     engine.advance(heartbeat + 100)
     taken += collect(engine)
-    expected = [(tau, sign, (value,)) for tau, _, sign, value in sorted(given)]
+    expected = [(tau, 1, (value,)) for tau, _, value in sorted(given)]
     # Rows of a relation have no order within an instant.
     assert (taken if seed % 2 else sorted(taken)) == (expected if seed % 2 else sorted(expected))
 
