@@ -63,7 +63,9 @@ def suggest_fitting(
         if fitting_s >= 1:
             remedies.append(f"[Range {_format_range(fitting_s)}] in place of its {longest.label}")
         share = math.floor(100 * allowed_bytes / total)
-        if share >= 1 and len(ranges) == sum(own > 0 for _, own in sized):
+        # Sums of panes do not get fewer with their rows.
+        is_sampled = not any(each.part_words for each, _ in sized)
+        if share >= 1 and is_sampled and len(ranges) == sum(own > 0 for _, own in sized):
             remedies.append(f"Sample({share}) of each stream")
     return (
         f"most is held by {largest.label}, {size:,.0f} bytes. What would fit: {', or '.join(remedies) or 'fewer rows'}"

@@ -1,5 +1,7 @@
 """Properties of trees that rewriting, the language and the engine rest on."""
 
+from typing import Final
+
 from hypergrid.continuous.algebra import (
     AggregateOf,
     BagOf,
@@ -48,6 +50,18 @@ def is_append_only(tree: Operator, static: frozenset[str] = frozenset()) -> bool
         case AggregateOf(input=below, keys=keys, calls=calls):
             return bool(keys) and not calls and is_append_only(below, static)
     return False
+
+
+SUMS: Final = frozenset(("count", "sum", "avg", "stddev"))
+"""Aggregates that keep no values."""
+
+
+def find_summed_window(tree: Operator) -> WindowOf | None:
+    """Return the sliding window whose groups need sums only: those of its panes are held in place of its rows."""
+    match tree:
+        case AggregateOf(input=WindowOf(form="range") as window, calls=calls) if window.slide_ns:
+            return window if all(call.function in SUMS for call in calls) else None
+    return None
 
 
 def is_momentary(tree: Operator) -> bool:

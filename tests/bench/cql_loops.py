@@ -16,12 +16,13 @@ from unittest.mock import patch
 from numpy.typing import NDArray
 
 from hypergrid.continuous.engine import ElementBatch
-from hypergrid.continuous.engine.kernels import groups, join
+from hypergrid.continuous.engine.kernels import join
+from hypergrid.continuous.engine.operators import aggregate
 from tests.bench.cql_peers import Begin
 
 LOOPS: Final[Mapping[str, tuple[ModuleType, str]]] = {
-    "sliding_mean": (groups, "change_groups"),
-    "mean_at_ends": (groups, "change_groups"),
+    "sliding_mean": (aggregate, "change_groups"),
+    "mean_at_ends": (aggregate, "change_groups"),
     "join": (join, "join_elements"),
 }
 

@@ -27,11 +27,13 @@ from hypergrid.continuous.engine.operators.base import Needs, StepOperator
 from hypergrid.continuous.engine.operators.join import Join
 from hypergrid.continuous.engine.operators.keep import Keep
 from hypergrid.continuous.engine.operators.membership import Membership, joins_of
+from hypergrid.continuous.engine.operators.panes import PaneGrouping
 from hypergrid.continuous.engine.operators.source import InputSource
 from hypergrid.continuous.engine.operators.stateless import Filter, Projection, Sample, Union
 from hypergrid.continuous.engine.operators.to_stream import ChangeStream, RelationStream
 from hypergrid.continuous.engine.operators.window import make_window
 from hypergrid.continuous.expressions import positions
+from hypergrid.continuous.properties import find_summed_window
 
 NO_NEEDS: Final = Needs(frozenset())
 
@@ -61,6 +63,9 @@ def below(operator: Operator) -> tuple[Operator, ...]:
     """Return the trees whose operators an operator takes elements of."""
     if isinstance(operator, MembershipOf):
         return operator.input, *joins_of(operator)
+    window = find_summed_window(operator)
+    if window is not None:
+        return (window.input,)
     if isinstance(operator, ToStream) and operator.form == "rstream" and not operator.slide_ns:
         return operator.input, *list_now_windows(operator.input)
     return inputs_of(operator)
@@ -110,6 +115,9 @@ def list_needs(operator: Operator, needs: Needs) -> Iterator[Needs]:
         case AggregateOf(input=part, keys=keys, calls=calls):
             arguments = [call.argument for call in calls if call.argument is not None]
             read = frozenset().union(*(positions(each) for each in (*keys, *arguments)))
+            window = find_summed_window(operator)
+            if window is not None and window.where is not None:
+                read |= positions(window.where)
             yield Needs(read, order=any(call.function in ("first", "last") for call in calls))
         case MembershipOf(input=part, values=values):
             read = needs.columns.union(*(positions(value) for value in values))
@@ -205,6 +213,9 @@ class EnginePlanner:
             case JoinOf():
                 return Join(operator, parts, needs, evaluator)
             case AggregateOf():
+                window = find_summed_window(operator)
+                if window is not None:
+                    return PaneGrouping(operator, window, parts[0], evaluator, is_closed=self._is_closed)
                 return Grouping(operator, parts[0], evaluator)
             case DistinctOf():
                 return Bags(operator, evaluator)

@@ -20,7 +20,7 @@ State: TypeAlias = Any
 """None, numbers, texts, arrays, and lists and mappings by text of these."""
 
 MAGIC: Final = b"HGCQ"
-VERSION: Final = 3
+VERSION: Final = 4
 """Changes when earlier states can no longer be read."""
 _HEAD: Final = struct.Struct("<4sIQ16s")
 _CODEC: Final = "zstd"

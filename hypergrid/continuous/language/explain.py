@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from hypergrid.continuous.algebra import (
+    AggregateCall,
     AggregateOf,
     BagOf,
     DistinctOf,
@@ -26,11 +27,16 @@ from hypergrid.continuous.algebra import (
 from hypergrid.continuous.algebra_text import column_text, duration_text, expression_text, operator_text
 from hypergrid.continuous.expressions import Attribute, Expression, Operation, Reference, positions, walk
 from hypergrid.continuous.join_plan import limit_of_distance, plan_join
+from hypergrid.continuous.properties import SUMS, find_summed_window
 from hypergrid.continuous.records import BoundQuery, Groups
 from hypergrid.continuous.rewrite import Rewritten
 
 VALUE_BYTES: Final = 8
 """Bytes of a value in a window's store, of a stamp, and of the number of a row."""
+PART_WORDS: Final = {"part": 3, "counter": 1, "sum": 3, "whole": 2, "squares": 3}
+"""Words of what a window that is summed by panes holds of a group and pane, and of each count and sum in it."""
+PANE_WORDS: Final = 8
+"""Words of a pane besides."""
 
 _DAY_S: Final = 86_400
 
@@ -49,10 +55,16 @@ class WindowProjection:
     """Why the rows are unknown, or what they depend on."""
     span_s: float = 0.0
     """Time within which its rows lie, of a window of time [s]."""
+    part_words: int = 0
+    """Words of what is held of a group and pane in place of rows, of which `rows` is then the number; 0 if rows are."""
+    panes: int = 0
+    """Panes that there are at a time, of such a window."""
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a row: its columns, and what says when it leaves."""
+        if self.part_words:
+            return VALUE_BYTES * self.part_words
         return VALUE_BYTES * (len(self.columns) + self._queue_words)
 
     @property
@@ -64,7 +76,9 @@ class WindowProjection:
 
     @property
     def projected_bytes(self) -> float | None:
-        return None if self.rows is None else self.rows * self.row_bytes
+        if self.rows is None:
+            return None
+        return self.rows * self.row_bytes + min(self.panes, self.rows) * VALUE_BYTES * PANE_WORDS
 
 
 def explain_query(
@@ -272,16 +286,19 @@ def project_windows(
     """
     used: dict[WindowOf, frozenset[int]] = {}
     _note_used(tree, frozenset(range(len(tree.attributes))), used)
-    uses = list_uses(tree)
+    uses, summed = list_uses(tree), _list_summed(tree)
     volumes = _Volumes(rates, counts or {}, groups or {})
-    return tuple(_project_window(window, used[window], volumes, uses[window]) for window in used)
+    return tuple(
+        _project_panes(window, used[window], volumes, summed[window])
+        if window in summed
+        else _project_window(window, used[window], volumes, uses[window])
+        for window in used
+    )
 
 
 Use: TypeAlias = Literal["summed", "condensed", "referred"]
 """What operators above keep of the rows of a window: sums of them, distinct rows or values, or the rows themselves."""
 USES: Final[tuple[Use, ...]] = ("summed", "condensed", "referred")
-SUMS: Final = frozenset(("count", "sum", "avg", "stddev"))
-"""Aggregates that keep no values."""
 
 
 class _Volumes(NamedTuple):
@@ -298,7 +315,7 @@ def _project_window(window: WindowOf, columns: frozenset[int], volumes: _Volumes
         return WindowProjection(window, _label(window), tuple(sorted(columns)), held, reason, span_s)
 
     if window.form == "rows" and window.partition:
-        number = _count_groups(window, volumes.groups)
+        number = _count_groups(window, window.partition, volumes.groups)
         if number is None:
             return project(None, "one such window for each group, whose number is not known")
         return project(window.rows * number, f"one such window for each of {number:,.0f} groups")
@@ -323,15 +340,74 @@ def _project_window(window: WindowOf, columns: frozenset[int], volumes: _Volumes
     return project(rows, span_s=rows / rate if rate else span_s)
 
 
-def _count_groups(window: WindowOf, groups: Groups) -> float | None:
-    """Return how many groups a window has at most; None if it is not known of a column of its partition."""
-    columns = {_find_column(window.input, position) for position in window.partition}
+def _list_summed(tree: Operator) -> dict[WindowOf, list[AggregateOf]]:
+    """List the windows whose panes are summed in place of their rows, with the aggregates that do."""
+    summed: dict[WindowOf, list[AggregateOf]] = {}
+    kept: set[Operator] = set()
+    for part in _walk_once(tree):
+        window = find_summed_window(part)
+        if window is not None and isinstance(part, AggregateOf):
+            summed.setdefault(window, []).append(part)
+        else:
+            kept.update(inputs_of(part))
+    return {window: parts for window, parts in summed.items() if window not in kept}
+
+
+def _project_panes(
+    window: WindowOf, columns: frozenset[int], volumes: _Volumes, aggregates: Sequence[AggregateOf]
+) -> WindowProjection:
+    """Project the sums of a sliding window: a part for each group in each pane, for each aggregate of it."""
+    label, names = _label(window), tuple(sorted(columns))
+    # A slide that is no divisor of the length is cut in two, by what enters and by what leaves.
+    slides = 1 + -(-window.range_ns // window.slide_ns)
+    panes = slides if window.range_ns % window.slide_ns == 0 or window.range_ns < window.slide_ns else 2 * slides
+    rate, count = _rate_of(window.input, volumes.rates), _rate_of(window.input, volumes.counts)
+    span_s = (window.range_ns + window.slide_ns) / 1e9
+    limits = [each for each in (count, None if rate is None else rate * span_s) if each is not None]
+    rows = min(limits, default=None)
+    numbers = [_count_keys(aggregate, window, volumes.groups) for aggregate in aggregates]
+    words = max(_count_part_words(aggregate.calls) for aggregate in aggregates)
+    reason = f"sums by group in {panes:,} panes are kept, not rows"
+    if None in numbers:
+        if rows is None:
+            unknown = "neither its rate nor the number of groups is known"
+            return WindowProjection(window, label, names, None, unknown, part_words=words)
+        reason += "; at most one for each row, as the number of groups is not known"
+    each = [panes * number for number in numbers if number is not None]
+    parts = sum(part if rows is None else min(part, rows) for part in each) + (rows or 0.0) * numbers.count(None)
+    return WindowProjection(window, label, names, parts, reason, span_s, words, panes * len(aggregates))
+
+
+def _count_keys(aggregate: AggregateOf, window: WindowOf, groups: Groups) -> float | None:
+    """Return how many groups an aggregate of a window has at most; None if it is not known."""
+    keys = [key.position for key in aggregate.keys if isinstance(key, Reference)]
+    return _count_groups(window, keys, groups) if len(keys) == len(aggregate.keys) else None
+
+
+def _count_part_words(calls: Sequence[AggregateCall]) -> int:
+    """Return the words of a part: counts and sums, each of which stands there once."""
+    words = set()
+    for call in calls:
+        if call.argument is None:
+            continue
+        is_number = call.argument.kind == "number" or call.function in ("avg", "stddev")
+        words.add(("counter", call.argument, is_number))
+        if call.function != "count":
+            words.add(("sum" if is_number else "whole", call.argument, is_number))
+        if call.function == "stddev":
+            words.add(("squares", call.argument, is_number))
+    return PART_WORDS["part"] + sum(PART_WORDS[name] for name, _, _ in words)
+
+
+def _count_groups(window: WindowOf, keys: Iterable[int], groups: Groups) -> float | None:
+    """Return how many groups the rows of a window make at most; None if it is not known of a column of the key."""
+    columns = {_find_column(window.input, position) for position in keys}
     sizes = [groups.get(stream, {}).get(name) for stream, name in columns]
     if None in sizes:
         return None
     # A series has one station and one variable.
     series = [groups[stream].get("series", math.inf) for stream, _ in columns]
-    return min(math.prod(size for size in sizes if size is not None), *series)
+    return min([math.prod(size for size in sizes if size is not None), *series])
 
 
 def _find_column(tree: Operator, position: int) -> tuple[str, str]:
@@ -437,7 +513,8 @@ def _all_columns(tree: Operator) -> frozenset[int]:
 def _describe_memory(projections: tuple[WindowProjection, ...]) -> Iterator[str]:
     total = 0.0
     for each in projections:
-        columns = f"{len(each.columns)} of {len(each.window.attributes)} columns, {each.row_bytes} bytes a row"
+        unit = "part" if each.part_words else "row"
+        columns = f"{len(each.columns)} of {len(each.window.attributes)} columns, {each.row_bytes} bytes a {unit}"
         if each.projected_bytes is None:
             yield f"{each.label}: {columns}; {each.reason}"
         elif each.window.form == "now":
@@ -446,7 +523,7 @@ def _describe_memory(projections: tuple[WindowProjection, ...]) -> Iterator[str]
             yield f"{each.label}: {each.reason}"
         else:
             after = f"; {each.reason}" if each.reason else ""
-            rows = f"{each.rows:,.0f} row{'s' if each.rows != 1 else ''}"
+            rows = f"{each.rows:,.0f} {unit}{'s' if each.rows != 1 else ''}"
             yield f"{each.label}: {columns}, {rows}: {each.projected_bytes:,.0f} bytes{after}"
             total += each.projected_bytes
     if total:

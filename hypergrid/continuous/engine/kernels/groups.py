@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.continuous.engine.batch import Integers, Signs
-from hypergrid.continuous.engine.kernels.compiled import Word, index, jit, jit_apart, jit_inline
+from hypergrid.continuous.engine.kernels.compiled import Word, index, jit_apart, jit_inline
 from hypergrid.continuous.engine.kernels.extremes import FIRST, enter_extreme, leave_extreme
 from hypergrid.continuous.engine.kernels.ordered import (
     KEY,
@@ -116,17 +116,25 @@ class GroupOutput(NamedTuple):
 
 
 @jit_inline
-def add_square(words: Integers, row: Word, base: Word, bits: Word, sign: Word) -> None:
-    """Add the square of a number to a sum, as two numbers: the rounded square and its error."""
+def split_square(bits: Word) -> tuple[Word, Word]:
+    """Return the bits of the rounded square of a number and of its error, which is 0 for the greatest squares."""
     x = np.int64(bits).view(np.float64)
     square = x * x
     split = 134217729.0 * x
     upper = split - (split - x)
     lower = x - upper
-    error = ((upper * upper - square) + 2.0 * upper * lower) + lower * lower
-    add_number(words, row, base, np.float64(square).view(np.int64), sign)
-    if abs(square) < 1e300:
-        add_number(words, row, base, np.float64(error).view(np.int64), sign)
+    error: Word = ((upper * upper - square) + 2.0 * upper * lower) + lower * lower
+    if not abs(square) < 1e300:
+        error = 0.0
+    return np.float64(square).view(np.int64), np.float64(error).view(np.int64)
+
+
+@jit_inline
+def add_square(words: Integers, row: Word, base: Word, bits: Word, sign: Word) -> None:
+    """Add the square of a number to a sum, as two numbers: the rounded square and its error."""
+    square, error = split_square(bits)
+    add_number(words, row, base, square, sign)
+    add_number(words, row, base, error, sign)
 
 
 @jit_inline
@@ -407,58 +415,3 @@ def report_groups(
         written += 1
         number = index(number + 1)
     return written
-
-
-@jit_inline
-def pass_elements(groups: GroupState, elements: GroupElements, plain: PlainCall, out: GroupOutput) -> Word:
-    """Do what `change_groups` does."""
-    words, tau, touched = groups.words, elements.tau, elements.touched
-    written, at, n, dead = 0, index(0), len(tau), 0
-    while at < n:
-        now, changed, start = tau[at], 0, at
-        while True:
-            group = index(elements.group[at])
-            change_group(groups, elements, plain, at)
-            at = index(at + 1)
-            if words[group, ROWS] == 0:
-                # Perhaps not at the end of the instant, or not for the last time.
-                dead += 1
-                touched[index(2 * n - dead)] = group
-            is_last = at == n or tau[at] != now
-            # A single element, as is usual, needs no list of groups.
-            if is_last and at == index(start + 1):
-                is_entering, written = report_leaving(groups, elements, plain, out, (written, group, now))
-                if is_entering:
-                    write_row(groups, elements, plain, out, (written, group, now, 1))
-                    written += 1
-                break
-            if words[group, STATUS] < TOUCHED:
-                words[group, STATUS] += TOUCHED
-                touched[index(changed)] = group
-                changed += 1
-            if is_last:
-                written = report_groups(groups, elements, plain, out, (written, changed, now))
-                break
-    touched[2 * n] = dead
-    return written
-
-
-@jit_apart
-def pass_plain_elements(groups: GroupState, elements: GroupElements, out: GroupOutput) -> Word:
-    """Do what `change_groups` does for one sum or mean by one key."""
-    calls = groups.calls
-    plain = PlainCall(1, calls[0, 0], calls[0, 1], calls[0, 2], calls[0, 4])
-    return pass_elements(groups, elements, plain, out)
-
-
-@jit
-def change_groups(groups: GroupState, elements: GroupElements, out: GroupOutput) -> Word:
-    """Add and remove all elements; writes what changes at each instant, and returns the number of rows written.
-
-    There must be room for two rows an element, and for one node an element and ordered multiset. Groups without rows
-    are the last ones of `touched`, in front of their number.
-    """
-    if groups.sizes[KEYS] == 1 and groups.sizes[CALLS] == 1 and len(groups.program) == 1:
-        if groups.calls[0, 0] == SUM or groups.calls[0, 0] == MEAN:
-            return pass_plain_elements(groups, elements, out)
-    return pass_elements(groups, elements, PlainCall(0, 0, 0, 0, 0), out)

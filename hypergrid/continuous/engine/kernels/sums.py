@@ -105,12 +105,19 @@ def add_digit(words: Integers, row: Word, base: Word, digit: Word, value: Word) 
 @jit_inline
 def add_near_digits(words: Integers, row: Word, base: Word, factor: Word) -> None:
     """Add the 128 bits, `factor` times, to the digits."""
-    start = words[row, base + LIMIT] - SHIFTS - 1
+    near = words[row, base + LOWER], words[row, base + UPPER], words[row, base + LIMIT]
+    add_digits(words, row, base, near, factor)
+
+
+@jit_apart
+def add_digits(words: Integers, row: Word, base: Word, near: tuple[Word, Word, Word], factor: Word) -> None:
+    """Add 128 bits, given by their halves and limit, `factor` times to the digits."""
+    start = near[2] - SHIFTS - 1
     if start < 0:
         return
     digit, shift = start >> 5, start & 31
     for number in range(4):
-        half = words[row, base + (LOWER if number < 2 else UPPER)]
+        half = near[0] if number < 2 else near[1]
         # All but the highest part are without a sign.
         part = half >> 32 if number == 3 else (half >> 32 * (number & 1)) & DIGIT
         moved = part << shift

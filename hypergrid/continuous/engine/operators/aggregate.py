@@ -6,11 +6,13 @@ from typing import Final
 import numpy as np
 
 from hypergrid.continuous.algebra import AggregateCall, AggregateOf
-from hypergrid.continuous.engine.batch import PHYSICAL, Column, Elements, Integers, Signs, bits_of
+from hypergrid.continuous.engine.batch import PHYSICAL, Column, Elements, Integers, bits_of, no_elements
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator, null_of
 from hypergrid.continuous.engine.kernels import groups as kernel
+from hypergrid.continuous.engine.kernels.aggregates import change_groups
 from hypergrid.continuous.engine.kernels.extremes import WORDS as EXTREME_WORDS
 from hypergrid.continuous.engine.kernels.ordered import BY_KEY, BY_RANK, BY_ROW, NODE_WORDS
+from hypergrid.continuous.engine.kernels.panes import PART_WORDS, STATE_WORDS, SUM_WORDS, PaneState
 from hypergrid.continuous.engine.kernels.sums import WORDS
 from hypergrid.continuous.engine.operators.base import StepOperator
 from hypergrid.continuous.engine.row_table import RowTable, pack
@@ -27,6 +29,11 @@ SIZES: Final = {
     kernel.GREATEST: EXTREME_WORDS,
 }
 """Words of each kind of accumulator."""
+_NOTHING: Final = np.empty((0, 1), np.int64)
+NO_PANES: Final = PaneState(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, np.zeros(STATE_WORDS, np.int64))
+"""What the loop is given for elements of both signs."""
+PART_SIZES: Final = {kernel.COUNTING: 0, kernel.SUMMING: SUM_WORDS, kernel.SUMMING_WHOLE: 2, kernel.SQUARING: SUM_WORDS}
+"""Words of each kind of accumulator in a part of a pane, its counter apart."""
 SHARES: Final = {"min": 0.0, "max": 1.0, "median": 0.5, "first": 0.0, "last": 1.0}
 
 
@@ -100,6 +107,16 @@ class Program:
             self.trees += is_compared or kind == kernel.ORDERING
         return self._accumulators[kind, number]
 
+    def lay_out_parts(self) -> tuple[Integers, int]:
+        """Return the words of accumulators in parts of panes (`PaneState.layout`), and how many words a part has."""
+        layout, words = np.zeros((len(self.accumulators), 2), np.int64), PART_WORDS
+        for number, row in enumerate(self.accumulators):
+            layout[number, 1] = words
+            words += int(row[kernel.COUNTER] > 0)
+            layout[number, 0] = words
+            words += PART_SIZES[int(row[0])]
+        return layout, words
+
 
 class Grouping(StepOperator):
     """One row for each group, which is replaced where it changes."""
@@ -126,55 +143,72 @@ class Grouping(StepOperator):
             np.array([len(operator.keys), len(operator.calls)], np.int64),
         )
         self._is_reported = bool(operator.keys)
+        self.nothing = no_elements([attribute.kind for attribute in operator.attributes], ordered=False)
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
         """Return the changes of the rows of groups."""
         elements = inputs[0]
         count = len(elements)
-        width = len(self.attributes)
         if not count and self._is_reported:
-            return self._make_changes(elements.tau, elements.signs(), np.empty((width, 0), np.int64))
+            return self.nothing
         tau, sign = elements.tau, elements.signs()
-        if self._keys:
-            keys = [self.evaluator.value(key, elements) for key in self._keys]
-            numbers = self._table.intern(pack(keys, count))
-        else:
-            numbers = np.zeros(count, np.int64)
-        given_bits = [bits_of(self.evaluator.value(argument, elements)) for argument in self._program.arguments]
-        # A single one is not copied.
-        joined = given_bits[0] if len(given_bits) == 1 else np.concatenate(given_bits or [elements.tau[:0]])
-        arguments = np.ascontiguousarray(joined).reshape(len(given_bits), count)
+        numbers, arguments = self._number(elements), self._collect_arguments(elements)
         order, ages = self._find_ages(elements)
         if not self._is_reported:
             # The row of no rows is there from the start: an element without a sign and values lets it be written.
             tau, sign = np.append(NULL_INTEGER, tau), np.append(np.int8(0), sign)
             numbers = np.append(0, numbers)
-            nulls = [null_bits(argument.kind) for argument in self._program.arguments]
-            arguments = np.column_stack([np.array(nulls, np.int64), arguments])
+            arguments = np.column_stack([self._list_nulls(), arguments])
             order = np.append(0, order) if len(order) else order
             self._is_reported = True
         self._make_room(len(tau))
         touched = np.empty(2 * len(tau) + 1, np.int64)
         ranks = self.evaluator.texts.ranks().reshape(-1, 1)
-        group_keys = self._table.all_keys if self._keys else np.empty((1, 0), np.int64)
-        given = kernel.GroupElements(tau, sign, numbers, order, arguments, ranks, ages, group_keys, touched)
-        rows = 2 * len(tau)
-        out = kernel.GroupOutput(
-            np.empty(rows, np.int64),
-            np.empty(rows, np.int8),
-            np.empty((width, rows), np.int64),
-            np.empty(len(self._program.calls), np.int64),
-        )
-        written = kernel.change_groups(self._groups, given, out)
-        row_tau, row_sign, columns = out.tau[:written], out.sign[:written], out.columns[:, :written]
-        if 2 * written <= rows:
-            # Results that wait do not hold much more room than they fill.
-            row_tau, row_sign, columns = row_tau.copy(), row_sign.copy(), columns.copy()
-        changes = self._make_changes(row_tau, row_sign, columns)
+        given = kernel.GroupElements(tau, sign, numbers, order, arguments, ranks, ages, self._group_keys(), touched)
+        changes = self._change(given, NO_PANES, 2 * len(tau))
         if self._ages is not None and elements.sign is not None:
             self._ages.release(order[-count:][elements.sign < 0])
         self._release(touched)
         return changes
+
+    def _number(self, elements: Elements) -> Integers:
+        """Return the number of each element's group."""
+        count = len(elements)
+        if not self._keys:
+            return np.zeros(count, np.int64)
+        return self._table.intern(pack([self.evaluator.value(key, elements) for key in self._keys], count))
+
+    def _collect_arguments(self, elements: Elements) -> Integers:
+        """Return the bits of the arguments, shape (arguments, n)."""
+        given_bits = [bits_of(self.evaluator.value(argument, elements)) for argument in self._program.arguments]
+        # A single one is not copied.
+        joined = given_bits[0] if len(given_bits) == 1 else np.concatenate(given_bits or [elements.tau[:0]])
+        return np.ascontiguousarray(joined).reshape(len(given_bits), len(elements))
+
+    def _list_nulls(self) -> Integers:
+        """Return the bits of arguments that are NULL, shape (arguments,)."""
+        return np.array([null_bits(argument.kind) for argument in self._program.arguments], np.int64)
+
+    def _group_keys(self) -> Integers:
+        return self._table.all_keys if self._keys else np.empty((1, 0), np.int64)
+
+    def _change(self, given: kernel.GroupElements, panes: PaneState, rows: int) -> Elements:
+        """Return what changes, at most some rows."""
+        out = kernel.GroupOutput(
+            np.empty(rows, np.int64),
+            np.empty(rows, np.int8),
+            np.empty((len(self.attributes), rows), np.int64),
+            np.empty(len(self._program.calls), np.int64),
+        )
+        written = change_groups(self._groups, given, panes, out)
+        tau, sign, columns = out.tau[:written], out.sign[:written], out.columns[:, :written]
+        if 2 * written <= rows:
+            # Results that wait do not hold much more room than they fill.
+            tau, sign, columns = tau.copy(), sign.copy(), columns.copy()
+        typed: list[Column] = [
+            column.view(PHYSICAL[attribute.kind]) for column, attribute in zip(columns, self.attributes, strict=True)
+        ]
+        return Elements(tau, sign, len(typed), typed.__getitem__)
 
     def _find_ages(self, elements: Elements) -> tuple[Integers, Integers]:
         """Return a number of the age of each element, and the rows by which numbers are ordered."""
@@ -196,12 +230,6 @@ class Grouping(StepOperator):
             nodes = np.zeros((max(needed, 2 * len(groups.nodes)), NODE_WORDS), np.int64)
             nodes[: len(groups.nodes)] = groups.nodes
             self._groups = groups._replace(nodes=nodes)
-
-    def _make_changes(self, tau: Integers, sign: Signs, columns: Integers) -> Elements:
-        typed: list[Column] = [
-            column.view(PHYSICAL[attribute.kind]) for column, attribute in zip(columns, self.attributes, strict=True)
-        ]
-        return Elements(tau, sign, len(typed), typed.__getitem__)
 
     def _release(self, touched: Integers) -> None:
         """Free groups without rows; some of those that had none at an instant have again."""

@@ -13,7 +13,7 @@ from hypergrid.continuous.engine.operators.base import Needs, StepOperator
 from hypergrid.continuous.engine.row_store import RowStore, reserve
 from hypergrid.continuous.engine.row_table import RowTable, pack
 from hypergrid.continuous.engine.state import State, Stateful
-from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
+from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER, Expression
 
 BLOCK_ROWS: Final = 16_384
 """Rows of a block of a queue."""
@@ -98,6 +98,13 @@ class Fifo(Stateful):
             self._first -= BLOCK_ROWS
 
 
+def select_true(where: Expression | None, elements: Elements, evaluator: ExpressionEvaluator) -> Elements:
+    """Return the elements for which a predicate is true; all without one."""
+    if where is None or not len(elements):
+        return elements
+    return elements.take(np.flatnonzero(evaluator.truth(where, elements)))
+
+
 class StoredWindow(StepOperator):
     """What windows have in common: a store, and a predicate on the elements that count."""
 
@@ -112,9 +119,7 @@ class StoredWindow(StepOperator):
 
     def select(self, elements: Elements) -> Elements:
         """Return the elements that count: for which the window's predicate is true."""
-        if self._where is None or not len(elements):
-            return elements
-        return elements.take(np.flatnonzero(self.evaluator.truth(self._where, elements)))
+        return select_true(self._where, elements, self.evaluator)
 
     def enter(self, elements: Elements) -> tuple[Elements, Integers]:
         """Write the elements that count to the store; returns them and their slots."""

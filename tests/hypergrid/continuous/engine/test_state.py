@@ -87,5 +87,5 @@ def test_a_state_of_another_query_or_version_is_refused() -> None:
         ContinuousEngine.restore(tree, saved, is_closed=True)
     with pytest.raises(InvalidQuery, match="damaged: its checksum differs"):
         ContinuousEngine.restore(tree, saved[:-1])
-    with pytest.raises(InvalidQuery, match="has version 258, and this program reads 3"):
+    with pytest.raises(InvalidQuery, match="has version 258, and this program reads 4"):
         ContinuousEngine.restore(tree, MAGIC + b"\x02\x01\x00\x00" + saved[8:])

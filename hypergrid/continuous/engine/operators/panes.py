@@ -1,0 +1,159 @@
+"""Aggregates of a sliding window: sums of its panes, in place of its rows."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from hypergrid.continuous.algebra import AggregateOf, WindowOf
+from hypergrid.continuous.engine.batch import EMPTY, Elements, Integers, concatenate
+from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
+from hypergrid.continuous.engine.kernels import groups as kernel
+from hypergrid.continuous.engine.kernels import panes as pane_kernel
+from hypergrid.continuous.engine.operators.aggregate import NO_PANES, Grouping
+from hypergrid.continuous.engine.operators.base import StepOperator
+from hypergrid.continuous.engine.operators.window import find_shown, select_true
+from hypergrid.continuous.engine.row_store import reserve
+from hypergrid.continuous.engine.state import State
+from hypergrid.continuous.expressions import NULL_INTEGER
+
+LEAST_ROOM: Final = 256
+"""Rows of an array at first."""
+NO_RANKS: Final = np.empty((0, 1), np.int64)
+"""What orders values, of which sums need none."""
+
+
+class PaneGrouping(Grouping):
+    """Sums, means, counts and deviations of the groups of a sliding window, whose rows are not kept.
+
+    Takes the elements of the window's input.
+    """
+
+    STATE = (*Grouping.STATE, "_panes")
+    HOLDS_ROWS = False
+
+    def __init__(
+        self,
+        operator: AggregateOf,
+        window: WindowOf,
+        below: StepOperator,
+        evaluator: ExpressionEvaluator,
+        *,
+        is_closed: bool,
+    ) -> None:
+        super().__init__(operator, below, evaluator)
+        self._where = window.where
+        self._slide_ns, self._span_ns = window.slide_ns, window.range_ns + is_closed
+        layout, words = self._program.lay_out_parts()
+        state = np.zeros(pane_kernel.STATE_WORDS, np.int64)
+        state[pane_kernel.SLIDE], state[pane_kernel.SPAN] = self._slide_ns, self._span_ns
+        self._panes = pane_kernel.PaneState(
+            np.empty((0, words), np.int64),
+            np.empty((0, pane_kernel.PANE_WORDS), np.int64),
+            np.empty((0, pane_kernel.STRAY_WORDS), np.int64),
+            np.zeros((0, pane_kernel.HOLDER_WORDS), np.int64),
+            layout,
+            state,
+        )
+        kinds = self._program.accumulators[:, 0].tolist()
+        # Numbers that an element adds to sums: a square is two.
+        self._numbers = kinds.count(kernel.SUMMING) + 2 * kinds.count(kernel.SQUARING)
+
+    def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
+        """Return the changes of the rows of groups."""
+        elements = self._select(inputs[0])
+        until = max((heartbeat - 1) // self._slide_ns * self._slide_ns, NULL_INTEGER)
+        first = None if self._is_reported else self._report_first()
+        moved = self._count_moved(until)
+        count = len(elements)
+        if not count and not moved:
+            return self.nothing if first is None else first
+        numbers, arguments = self._number(elements), self._collect_arguments(elements)
+        self._make_room(count)
+        self._make_room_for_parts(count)
+        self._panes.state[pane_kernel.UNTIL] = until
+        # Each new part enters and leaves at most once.
+        moved += 2 * count
+        touched = np.empty(2 * moved + 1, np.int64)
+        given = kernel.GroupElements(
+            elements.tau, elements.signs(), numbers, EMPTY, arguments, NO_RANKS, NO_RANKS, self._group_keys(), touched
+        )
+        changes = self._change(given, self._panes, 2 * moved)
+        self._release(touched)
+        self._drop_panes()
+        return changes if first is None else concatenate([first, changes], range(len(self.attributes)))
+
+    def _select(self, elements: Elements) -> Elements:
+        """Return the elements that the window shows."""
+        elements = select_true(self._where, elements, self.evaluator)
+        if self._slide_ns > self._span_ns:
+            shown = find_shown(elements.tau, self._slide_ns, self._span_ns)
+            elements = elements if shown is None else elements.take(shown)
+        return elements
+
+    def _report_first(self) -> Elements:
+        """Return the row of no rows, which is there from the start."""
+        self._is_reported = True
+        self._make_room(1)
+        given = kernel.GroupElements(
+            np.full(1, NULL_INTEGER),
+            np.zeros(1, np.int8),
+            np.zeros(1, np.int64),
+            EMPTY,
+            self._list_nulls().reshape(-1, 1),
+            NO_RANKS,
+            NO_RANKS,
+            self._group_keys(),
+            np.empty(3, np.int64),
+        )
+        return self._change(given, NO_PANES, 2)
+
+    def _count_moved(self, until: int) -> int:
+        """Return at most how many of the parts that there are enter or leave up to an instant."""
+        panes, state = self._panes.panes, self._panes.state
+        left, entered, count = (int(state[word]) for word in (pane_kernel.LEFT, pane_kernel.ENTERED, pane_kernel.PANES))
+        if left == count:
+            return 0
+        entering = int(panes[entered:count, pane_kernel.ENTER].searchsorted(until, side="right"))
+        leaving = int(panes[left:count, pane_kernel.LEAVE].searchsorted(until, side="right"))
+        sizes = panes[left:count, pane_kernel.SIZE]
+        return int(sizes[entered - left : entered - left + entering].sum() + sizes[:leaving].sum())
+
+    def _make_room_for_parts(self, count: int) -> None:
+        """Make room for a part, a pane and strays of each of some elements."""
+        panes, state = self._panes, self._panes.state
+        self._panes = panes._replace(
+            parts=_extend(panes.parts, int(state[pane_kernel.PARTS_USED]), count),
+            panes=_extend(panes.panes, int(state[pane_kernel.PANES]), count),
+            strays=_extend(panes.strays, int(state[pane_kernel.STRAYS_USED]), count * self._numbers),
+        )
+        if len(panes.groups) < self._table.capacity:
+            groups = np.zeros((self._table.capacity, pane_kernel.HOLDER_WORDS), np.int64)
+            groups[: len(panes.groups)] = panes.groups
+            self._panes = self._panes._replace(groups=groups)
+
+    def _drop_panes(self) -> None:
+        """Let go of the panes that left, once they are most of them."""
+        panes, state = self._panes.panes, self._panes.state
+        left, count = int(state[pane_kernel.LEFT]), int(state[pane_kernel.PANES])
+        if 2 * left >= count:
+            panes[: count - left] = panes[left:count].copy()
+            state[[pane_kernel.LEFT, pane_kernel.ENTERED, pane_kernel.PANES]] -= left
+
+    def save(self) -> State:
+        panes, state = self._panes, self._panes.state
+        used = panes._replace(
+            parts=panes.parts[: state[pane_kernel.PARTS_USED]],
+            panes=panes.panes[: state[pane_kernel.PANES]],
+            strays=panes.strays[: state[pane_kernel.STRAYS_USED]],
+        )
+        return {**super().save(), "_panes": list(used)}
+
+
+def _extend(held: Integers, used: int, count: int) -> Integers:
+    """Return an array with room for some rows after those in use."""
+    if used + count <= len(held):
+        return held
+    extended = reserve((max(used + count, 2 * len(held), LEAST_ROOM), held.shape[1]), np.int64)
+    extended[:used] = held[:used]
+    return extended

@@ -1,0 +1,188 @@
+"""Sums of panes have the bits of sums of rows, whatever numbers and windows there are, and hold what is projected."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from hypergrid.continuous.algebra import AggregateOf, WindowOf
+from hypergrid.continuous.engine import ChangeBatch, ContinuousEngine, ElementBatch, plan
+from hypergrid.continuous.engine.kernels.panes import LEFT, PANES, PARTS_USED
+from hypergrid.continuous.engine.operators.panes import PaneGrouping
+from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
+from hypergrid.continuous.language import explain, project_windows
+from tests.support.continuous_trees import aggregate, aggregate_call, call, column, stream
+
+SOURCE = stream("S", "group:i value:n whole:i")
+
+
+def make_tree(rng: np.random.Generator, *, is_plain: bool = False) -> AggregateOf:
+    value, whole = column(SOURCE, "value"), column(SOURCE, "whole")
+    calls = {
+        "rows": aggregate_call("count"),
+        "values": aggregate_call("count", value),
+        "total": aggregate_call("sum", value),
+        "mean": aggregate_call("avg", value),
+        "deviation": aggregate_call("stddev", value),
+        "wholes": aggregate_call("sum", whole),
+        "whole_mean": aggregate_call("avg", whole),
+    }
+    chosen = rng.permutation(list(calls))[: int(rng.integers(0, len(calls) + 1))]
+    if is_plain:
+        chosen = rng.permutation(["total", "mean"])[:1]
+    window = WindowOf(
+        SOURCE,
+        "range",
+        range_ns=int(rng.integers(1, 40)),
+        slide_ns=int(rng.integers(1, 30)),
+        where=call("unequal", whole, 3) if rng.random() < 0.3 else None,
+    )
+    return aggregate(
+        window, "group" if is_plain or rng.random() < 0.8 else "", **{name: calls[name] for name in chosen}
+    )
+
+
+def draw(rng: np.random.Generator, count: int) -> ElementBatch:
+    """Return elements with numbers of like size, of any size, or none, in runs, with gaps and equal instants."""
+    steps = rng.choice([0, 0, 1, 2, 15], count) * int(rng.choice([0, 1, 3]) or 1)
+    tau = np.cumsum(steps) - int(rng.integers(0, 200))
+    value = np.round(rng.normal(10, 5, count), int(rng.integers(0, 4)))
+    wild = rng.random(count) < rng.choice([0.0, 0.1, 0.9])
+    value[wild] = rng.normal(size=wild.sum()) * 10.0 ** rng.integers(-320, 150, wild.sum())
+    rare = rng.random(count) < rng.choice([0.0, 0.2])
+    value[rare] = rng.choice([0.0, -0.0, np.nan, np.inf, -np.inf, 5e-324, 1.7e308, -1.7e308], rare.sum())
+    whole = rng.integers(-5, 5, count) * int(rng.choice([1, 2**60]))
+    whole[rng.random(count) < 0.1] = NULL_INTEGER
+    return ElementBatch(tau, (rng.integers(0, int(rng.choice([1, 4, 90])), count), value, whole))
+
+
+def run(
+    tree: AggregateOf, feed: ElementBatch, cuts: list[int], *, is_closed: bool, is_restored: bool
+) -> tuple[list[ChangeBatch], ContinuousEngine]:
+    engine = ContinuousEngine(tree, is_closed=is_closed)
+    results: list[ChangeBatch] = []
+    for first, stop in zip([0, *cuts], [*cuts, len(feed.tau)], strict=True):
+        part = slice(first, stop)
+        engine.push("S", ElementBatch(feed.tau[part], tuple(each[part] for each in feed.columns)))
+        if stop < len(feed.tau):
+            engine.advance(max(int(feed.tau[stop]), engine.heartbeat))
+        if is_restored:
+            engine = ContinuousEngine.restore(tree, engine.save(), is_closed=is_closed)
+        results += engine.results()
+    engine.advance(int(feed.tau[-1]) + 100)
+    return results + engine.results(), engine
+
+
+def list_changes(results: list[ChangeBatch]) -> list[tuple[object, ...]]:
+    """Return changes with the bits of their values, those of an instant and sign in any order."""
+    return sorted(
+        (int(tau), int(sign), *row)
+        for batch in results
+        for tau, sign, *row in zip(
+            batch.tau, batch.sign, *(part.view(np.int64).tolist() for part in batch.columns), strict=True
+        )
+    )
+
+
+def keep_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "find_summed_window", lambda tree: None)
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_sums_of_panes_have_the_bits_of_sums_of_rows(block: int) -> None:
+    shown = 0
+    for seed in range(30 * block, 30 * block + 30):
+        rng = np.random.default_rng(seed)
+        tree = make_tree(rng, is_plain=seed % 3 == 0)
+        feed = draw(rng, int(rng.choice([1, 30, 700])))
+        cuts = np.sort(rng.integers(0, len(feed.tau) + 1, int(rng.integers(0, 9)))).tolist()
+        is_closed = bool(rng.random() < 0.3)
+        results, engine = run(tree, feed, cuts, is_closed=is_closed, is_restored=bool(seed % 2))
+        assert isinstance(engine._plan.steps[-1].operator, PaneGrouping)
+        with pytest.MonkeyPatch.context() as patched:
+            keep_rows(patched)
+            expected, other = run(tree, feed, [], is_closed=is_closed, is_restored=False)
+            assert not isinstance(other._plan.steps[-1].operator, PaneGrouping)
+        assert list_changes(results) == list_changes(expected), seed
+        shown += len(list_changes(expected))
+        # Nothing is left once all rows are.
+        operator = engine._plan.steps[-1].operator
+        assert isinstance(operator, PaneGrouping)
+        assert not operator._panes.groups[:, 0].any()
+    assert shown > 1000
+
+
+def test_means_of_panes_are_rounded_once() -> None:
+    rng = np.random.default_rng(5)
+    value = rng.normal(size=4000) * 10.0 ** rng.integers(-20, 20, 4000)
+    tau = np.arange(4000)
+    tree = aggregate(
+        WindowOf(SOURCE, "range", range_ns=300, slide_ns=7), total=aggregate_call("sum", column(SOURCE, "value"))
+    )
+    results, _ = run(tree, ElementBatch(tau, (tau, value, tau)), [500, 1777], is_closed=False, is_restored=True)
+    changes = [
+        (int(at), total)
+        for batch in results
+        for at, sign, total in zip(batch.tau, batch.sign, *batch.columns, strict=True)
+        if sign > 0
+    ]
+    totals, last = dict(changes), None
+    for end in range(0, 3999, 7):
+        # A number that is too small to change the sum changes nothing.
+        last = totals.get(end, last)
+        assert last == math.fsum(value[max(end - 299, 0) : end + 1])
+
+
+def list_wide_slides() -> Iterator[tuple[int, int, int]]:
+    """Yield a length, a slide and an instant near the ends of the integers."""
+    for span, slide in ((10, 5), (5, 10), (2**61, 2**60), (7, 2**62), (GREATEST_INTEGER, 3)):
+        for tau in (NULL_INTEGER + 1, NULL_INTEGER + 12, -1, 0, 1, GREATEST_INTEGER - 12, GREATEST_INTEGER - 1):
+            yield span, slide, tau
+
+
+@pytest.mark.parametrize(("span", "slide", "tau"), list(list_wide_slides()))
+def test_instants_near_the_ends_of_the_integers_show_as_rows_do(
+    span: int, slide: int, tau: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = aggregate(WindowOf(SOURCE, "range", range_ns=span, slide_ns=slide), "group", rows=aggregate_call("count"))
+
+    def count() -> list[tuple[object, ...]]:
+        engine = ContinuousEngine(tree)
+        engine.push("S", ElementBatch(np.array([tau]), (np.zeros(1, np.int64), np.zeros(1), np.zeros(1, np.int64))))
+        for heartbeat in range(tau, min(tau + 40, GREATEST_INTEGER)):
+            engine.advance(heartbeat)
+        engine.advance(GREATEST_INTEGER)
+        return list_changes(engine.results())
+
+    panes = count()
+    keep_rows(monkeypatch)
+    assert panes == count()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_windows_hold_the_parts_that_are_projected_at_most(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tree = make_tree(rng, is_plain=seed % 4 == 0)
+    groups, count = int(rng.choice([1, 5, 40])), 2000
+    tau = np.sort(rng.integers(0, int(rng.choice([100, 1000, 20_000])), count))
+    feed = ElementBatch(tau, (rng.integers(0, groups, count), rng.normal(size=count), rng.integers(0, 9, count)))
+    engine = ContinuousEngine(tree)
+    most = panes = 0
+    operator = engine._plan.steps[-1].operator
+    assert isinstance(operator, PaneGrouping)
+    for part in np.array_split(np.arange(count), 100):
+        engine.push("S", ElementBatch(feed.tau[part], tuple(each[part] for each in feed.columns)))
+        engine.advance(max(int(feed.tau[part[-1]]), engine.heartbeat))
+        state = operator._panes.state
+        panes = max(panes, int(state[PANES] - state[LEFT]))
+        most = int(state[PARTS_USED])
+    (projection,) = project_windows(tree, {"S": 1e12}, groups={"S": {"group": float(groups)}})
+    assert projection.part_words == operator._panes.parts.shape[1]
+    assert explain.PANE_WORDS == operator._panes.panes.shape[1]
+    assert projection.rows is not None
+    assert 0 < most <= projection.rows + 20
+    assert panes <= projection.panes + 20
+    # The bound is not far off where there are many elements.
+    if tau[-1] < 110:
+        assert projection.rows <= 4 * most
