@@ -45,19 +45,18 @@ GROUP, PART_ROWS, FOLLOWING, PART_WORDS = 0, 1, 2, 3
 """Words of a part: group, rows, next part of its pane + 1; those of accumulators follow."""
 SUM_WORDS = 3
 """Words of a sum in a part: both halves of its 128 bits, and their limit, as in `sums`."""
-ENTER, LEAVE, LAST_STAMP, SIZE, FIRST_PART, LAST_PART, FIRST_STRAY, LAST_STRAY, PANE_WORDS = range(9)
-"""Words of a pane: instants, the last stamp that belongs to it, its parts, and both ends of its chains + 1, or 0."""
+ENTER, LEAVE, LAST_STAMP, PARTS_BEFORE, FIRST_PART, LAST_PART, FIRST_STRAY, LAST_STRAY, PANE_WORDS = range(9)
+"""Words of a pane: instants, the last stamp that belongs to it, parts added before it, both ends of its chains + 1."""
 STRAY_GROUP, STRAY_BASE, STRAY_BITS, STRAY_FOLLOWING, STRAY_WORDS = range(5)
 """Words of a stray: group, first word of the sum that it belongs to, the number, next one of its pane + 1."""
 PARTS, NEWEST, PANE, HOLDER_WORDS = 0, 1, 2, 3
-"""Words of a group: parts that refer to it, the newest one, and the number of the pane of that."""
-PARTS_USED, FREE_PART, STRAYS_USED, FREE_STRAY, LEFT, ENTERED, PANES, OPENED, UNTIL, SLIDE, SPAN, STATE_WORDS = range(
-    12
-)
-"""Words of `PaneState.state`.
+"""Words of a group: parts that refer to it, the newest one, and the number of the pane of that, 0 if there is none."""
+PARTS_USED, FREE_PART, STRAYS_USED, FREE_STRAY, LEFT, ENTERED, PANES, OPENED, ADDED, UNTIL, SLIDE, SPAN = range(12)
+STATE_WORDS = 12
+"""Words of `PaneState.state`, and their number.
 
-Parts and strays ever in use and the first free one + 1; panes that left, that entered, and all in `panes`; panes ever
-opened; the last instant that shows; slide and length of the window [ns], 0 if there are no panes.
+Parts and strays ever in use at a time and the first free one + 1; panes that left, that entered, and all in `panes`;
+panes ever opened and parts ever added; the last instant that shows; slide and length of the window [ns], 0 without one.
 """
 
 
@@ -96,7 +95,8 @@ def open_pane(panes: PaneState, stamp: Word) -> None:
         leave = round_up_to(stamp + span, slide)
         last = min(enter, leave - span)
     panes.panes[pane, ENTER], panes.panes[pane, LEAVE], panes.panes[pane, LAST_STAMP] = enter, leave, last
-    for word in range(SIZE, PANE_WORDS):
+    panes.panes[pane, PARTS_BEFORE] = state[ADDED]
+    for word in range(FIRST_PART, PANE_WORDS):
         panes.panes[pane, word] = 0
     state[PANES] += 1
     state[OPENED] += 1
@@ -126,7 +126,7 @@ def add_part(groups: GroupState, panes: PaneState, group: Word) -> Word:
     else:
         panes.panes[pane, FIRST_PART] = part + 1
     panes.panes[pane, LAST_PART] = part + 1
-    panes.panes[pane, SIZE] += 1
+    state[ADDED] += 1
     holder = panes.groups
     holder[group, PARTS] += 1
     holder[group, NEWEST], holder[group, PANE] = part, state[OPENED]
@@ -191,7 +191,7 @@ def fill_panes(groups: GroupState, elements: GroupElements, panes: PaneState, pl
         opened = state[OPENED]
         while at < n and tau[at] <= stop:
             group = index(elements.group[at])
-            if holder[group, PARTS] > 0 and holder[group, PANE] == opened:
+            if holder[group, PANE] == opened:
                 part = index(holder[group, NEWEST])
             else:
                 part = add_part(groups, panes, group)
@@ -320,6 +320,7 @@ def close_pane(panes: PaneState, touched: Integers, pane: Word, dead: Word) -> W
         group = index(parts[part, GROUP])
         holder[group, PARTS] -= 1
         if holder[group, PARTS] == 0:
+            holder[group, PANE] = 0
             dead += 1
             touched[index(len(touched) - 1 - dead)] = group
     if panes.panes[pane, LAST_PART] > 0:

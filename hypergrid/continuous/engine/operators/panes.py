@@ -21,6 +21,8 @@ LEAST_ROOM: Final = 256
 """Rows of an array at first."""
 NO_RANKS: Final = np.empty((0, 1), np.int64)
 """What orders values, of which sums need none."""
+NO_SIGNS: Final = np.empty(0, np.int8)
+"""Signs of elements that all enter."""
 
 
 class PaneGrouping(Grouping):
@@ -76,7 +78,7 @@ class PaneGrouping(Grouping):
         moved += 2 * count
         touched = np.empty(2 * moved + 1, np.int64)
         given = kernel.GroupElements(
-            elements.tau, elements.signs(), numbers, EMPTY, arguments, NO_RANKS, NO_RANKS, self._group_keys(), touched
+            elements.tau, NO_SIGNS, numbers, EMPTY, arguments, NO_RANKS, NO_RANKS, self._group_keys(), touched
         )
         changes = self._change(given, self._panes, 2 * moved)
         self._release(touched)
@@ -109,24 +111,25 @@ class PaneGrouping(Grouping):
         return self._change(given, NO_PANES, 2)
 
     def _count_moved(self, until: int) -> int:
-        """Return at most how many of the parts that there are enter or leave up to an instant."""
-        panes, state = self._panes.panes, self._panes.state
-        left, entered, count = (int(state[word]) for word in (pane_kernel.LEFT, pane_kernel.ENTERED, pane_kernel.PANES))
-        if left == count:
-            return 0
-        entering = int(panes[entered:count, pane_kernel.ENTER].searchsorted(until, side="right"))
-        leaving = int(panes[left:count, pane_kernel.LEAVE].searchsorted(until, side="right"))
-        sizes = panes[left:count, pane_kernel.SIZE]
-        return int(sizes[entered - left : entered - left + entering].sum() + sizes[:leaving].sum())
+        """Return how many of the parts that there are enter up to an instant, and how many leave."""
+        panes, state = self._panes.panes, self._panes.state.tolist()
+        left, entered, count = (state[word] for word in (pane_kernel.LEFT, pane_kernel.ENTERED, pane_kernel.PANES))
+        moved = 0
+        for first, instant in ((entered, pane_kernel.ENTER), (left, pane_kernel.LEAVE)):
+            stop = first + int(panes[first:count, instant].searchsorted(until, side="right"))
+            if stop > first:
+                after = panes[stop, pane_kernel.PARTS_BEFORE] if stop < count else state[pane_kernel.ADDED]
+                moved += int(after - panes[first, pane_kernel.PARTS_BEFORE])
+        return moved
 
     def _make_room_for_parts(self, count: int) -> None:
         """Make room for a part, a pane and strays of each of some elements."""
         panes, state = self._panes, self._panes.state
-        self._panes = panes._replace(
-            parts=_extend(panes.parts, int(state[pane_kernel.PARTS_USED]), count),
-            panes=_extend(panes.panes, int(state[pane_kernel.PANES]), count),
-            strays=_extend(panes.strays, int(state[pane_kernel.STRAYS_USED]), count * self._numbers),
-        )
+        parts = _extend(panes.parts, int(state[pane_kernel.PARTS_USED]), count)
+        opened = _extend(panes.panes, int(state[pane_kernel.PANES]), count)
+        strays = _extend(panes.strays, int(state[pane_kernel.STRAYS_USED]), count * self._numbers)
+        if not (parts is panes.parts and opened is panes.panes and strays is panes.strays):
+            self._panes = panes._replace(parts=parts, panes=opened, strays=strays)
         if len(panes.groups) < self._table.capacity:
             groups = np.zeros((self._table.capacity, pane_kernel.HOLDER_WORDS), np.int64)
             groups[: len(panes.groups)] = panes.groups
