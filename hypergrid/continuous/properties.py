@@ -56,12 +56,26 @@ SUMS: Final = frozenset(("count", "sum", "avg", "stddev"))
 """Aggregates that keep no values."""
 
 
-def find_summed_window(tree: Operator) -> WindowOf | None:
-    """Return the sliding window whose groups need sums only: those of its panes are held in place of its rows."""
-    match tree:
-        case AggregateOf(input=WindowOf(form="range") as window, calls=calls) if window.slide_ns:
-            return window if all(call.function in SUMS for call in calls) else None
-    return None
+def list_summed_windows(tree: Operator) -> dict[WindowOf, list[AggregateOf]]:
+    """List the sliding windows of which groups need sums only, with these aggregates.
+
+    Sums of their panes are held in place of their rows, also where panes have so few rows that those would take less:
+    what a query holds does not depend on the rates at which it was planned.
+    """
+    summed: dict[WindowOf, list[AggregateOf]] = {}
+    kept: set[Operator] = set()
+    for part in dict.fromkeys(walk_operators(tree)):
+        match part:
+            case AggregateOf(input=WindowOf(form="range") as window) if window.slide_ns and needs_sums_only(part):
+                summed.setdefault(window, []).append(part)
+            case _:
+                kept.update(inputs_of(part))
+    return {window: parts for window, parts in summed.items() if window not in kept}
+
+
+def needs_sums_only(aggregate: AggregateOf) -> bool:
+    """Return whether an aggregate keeps no values."""
+    return all(call.function in SUMS for call in aggregate.calls)
 
 
 def is_momentary(tree: Operator) -> bool:

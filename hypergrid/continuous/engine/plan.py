@@ -1,6 +1,6 @@
 """Plan of a tree: one operator for each distinct subtree, with what the operators above need of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -33,7 +33,7 @@ from hypergrid.continuous.engine.operators.stateless import Filter, Projection, 
 from hypergrid.continuous.engine.operators.to_stream import ChangeStream, RelationStream
 from hypergrid.continuous.engine.operators.window import make_window
 from hypergrid.continuous.expressions import positions
-from hypergrid.continuous.properties import find_summed_window
+from hypergrid.continuous.properties import list_summed_windows
 
 NO_NEEDS: Final = Needs(frozenset())
 
@@ -63,9 +63,6 @@ def below(operator: Operator) -> tuple[Operator, ...]:
     """Return the trees whose operators an operator takes elements of."""
     if isinstance(operator, MembershipOf):
         return operator.input, *joins_of(operator)
-    window = find_summed_window(operator)
-    if window is not None:
-        return (window.input,)
     if isinstance(operator, ToStream) and operator.form == "rstream" and not operator.slide_ns:
         return operator.input, *list_now_windows(operator.input)
     return inputs_of(operator)
@@ -115,9 +112,6 @@ def list_needs(operator: Operator, needs: Needs) -> Iterator[Needs]:
         case AggregateOf(input=part, keys=keys, calls=calls):
             arguments = [call.argument for call in calls if call.argument is not None]
             read = frozenset().union(*(positions(each) for each in (*keys, *arguments)))
-            window = find_summed_window(operator)
-            if window is not None and window.where is not None:
-                read |= positions(window.where)
             yield Needs(read, order=any(call.function in ("first", "last") for call in calls))
         case MembershipOf(input=part, values=values):
             read = needs.columns.union(*(positions(value) for value in values))
@@ -144,9 +138,11 @@ class EnginePlanner:
         self._sources: dict[str, InputSource] = {}
         self._numbers: dict[Operator, int] = {}
         self._needs: dict[Operator, Needs] = {}
+        self._summed: Mapping[WindowOf, Sequence[AggregateOf]] = {}
 
     def plan(self, root: Operator) -> EnginePlan:
         """Return the plan of a tree."""
+        self._summed = list_summed_windows(root)
         order: dict[Operator, None] = {}
         self._walk(root, order)
         self._needs = dict.fromkeys(order, NO_NEEDS)
@@ -155,14 +151,29 @@ class EnginePlanner:
         for operator in reversed(order):
             needs = self._complete(operator)
             self._needs[operator] = needs
-            for part, wanted in zip(below(operator), list_needs(operator, needs), strict=True):
+            for part, wanted in zip(self._below(operator), self._list_needs(operator, needs), strict=True):
                 self._needs[part] |= wanted
         for operator in order:
             self._numbers[operator] = self._build(operator)
         return EnginePlan(tuple(self._steps), self._sources)
 
+    def _find_summed(self, operator: Operator) -> WindowOf | None:
+        """Return the window below an aggregate of which panes are summed."""
+        part = operator.input if isinstance(operator, AggregateOf) else None
+        return part if isinstance(part, WindowOf) and part in self._summed else None
+
+    def _below(self, operator: Operator) -> tuple[Operator, ...]:
+        window = self._find_summed(operator)
+        return below(operator) if window is None else (window.input,)
+
+    def _list_needs(self, operator: Operator, needs: Needs) -> Iterator[Needs]:
+        window = self._find_summed(operator)
+        where = None if window is None else window.where
+        for each in list_needs(operator, needs):
+            yield each if where is None else replace(each, columns=each.columns | positions(where))
+
     def _walk(self, operator: Operator, order: dict[Operator, None]) -> None:
-        for part in below(operator):
+        for part in self._below(operator):
             if part not in order:
                 self._walk(part, order)
         order.setdefault(operator)
@@ -175,7 +186,7 @@ class EnginePlanner:
 
     def _build(self, operator: Operator) -> int:
         needs = self._needs[operator]
-        inputs = tuple(self._numbers[part] for part in below(operator))
+        inputs = tuple(self._numbers[part] for part in self._below(operator))
         parts = [self._steps[number].operator for number in inputs]
         is_kept = not operator.is_stream and (
             (needs.slots and not keeps_slots(operator) and not isinstance(operator, JoinOf))
@@ -213,7 +224,7 @@ class EnginePlanner:
             case JoinOf():
                 return Join(operator, parts, needs, evaluator)
             case AggregateOf():
-                window = find_summed_window(operator)
+                window = self._find_summed(operator)
                 if window is not None:
                     return PaneGrouping(operator, window, parts[0], evaluator, is_closed=self._is_closed)
                 return Grouping(operator, parts[0], evaluator)

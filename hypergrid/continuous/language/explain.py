@@ -27,13 +27,13 @@ from hypergrid.continuous.algebra import (
 from hypergrid.continuous.algebra_text import column_text, duration_text, expression_text, operator_text
 from hypergrid.continuous.expressions import Attribute, Expression, Operation, Reference, positions, walk
 from hypergrid.continuous.join_plan import limit_of_distance, plan_join
-from hypergrid.continuous.properties import SUMS, find_summed_window
+from hypergrid.continuous.properties import list_summed_windows, needs_sums_only
 from hypergrid.continuous.records import BoundQuery, Groups
 from hypergrid.continuous.rewrite import Rewritten
 
 VALUE_BYTES: Final = 8
 """Bytes of a value in a window's store, of a stamp, and of the number of a row."""
-PART_WORDS: Final = {"part": 3, "counter": 1, "sum": 3, "whole": 2, "squares": 3}
+PART_WORDS: Final = {"part": 3, "counter": 1, "sum": 3, "whole": 2, "squares": 6}
 """Words of what a window that is summed by panes holds of a group and pane, and of each count and sum in it."""
 PANE_WORDS: Final = 8
 """Words of a pane besides."""
@@ -43,7 +43,7 @@ _DAY_S: Final = 86_400
 
 @dataclass(frozen=True)
 class WindowProjection:
-    """Projected memory of one window."""
+    """Projected memory of one window: of its rows, or of the sums of its panes."""
 
     window: WindowOf
     label: str
@@ -58,11 +58,11 @@ class WindowProjection:
     part_words: int = 0
     """Words of what is held of a group and pane in place of rows, of which `rows` is then the number; 0 if rows are."""
     panes: int = 0
-    """Panes that there are at a time, of such a window."""
+    """Panes that there are at a time, of such a window, for all aggregates."""
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row: its columns, and what says when it leaves."""
+        """Bytes of a row: its columns, and what says when it leaves; or those of a part of a pane."""
         if self.part_words:
             return VALUE_BYTES * self.part_words
         return VALUE_BYTES * (len(self.columns) + self._queue_words)
@@ -271,7 +271,7 @@ def project_windows(
     counts: Mapping[str, float] | None = None,
     groups: Groups | None = None,
 ) -> tuple[WindowProjection, ...]:
-    """Project the memory of the windows of a tree: rows times the bytes that the engine holds of each.
+    """Project the memory of the windows of a tree: what the engine holds of each row, or of each group and pane.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ def project_windows(
     """
     used: dict[WindowOf, frozenset[int]] = {}
     _note_used(tree, frozenset(range(len(tree.attributes))), used)
-    uses, summed = list_uses(tree), _list_summed(tree)
+    uses, summed = list_uses(tree), list_summed_windows(tree)
     volumes = _Volumes(rates, counts or {}, groups or {})
     return tuple(
         _project_panes(window, used[window], volumes, summed[window])
@@ -340,19 +340,6 @@ def _project_window(window: WindowOf, columns: frozenset[int], volumes: _Volumes
     return project(rows, span_s=rows / rate if rate else span_s)
 
 
-def _list_summed(tree: Operator) -> dict[WindowOf, list[AggregateOf]]:
-    """List the windows whose panes are summed in place of their rows, with the aggregates that do."""
-    summed: dict[WindowOf, list[AggregateOf]] = {}
-    kept: set[Operator] = set()
-    for part in _walk_once(tree):
-        window = find_summed_window(part)
-        if window is not None and isinstance(part, AggregateOf):
-            summed.setdefault(window, []).append(part)
-        else:
-            kept.update(inputs_of(part))
-    return {window: parts for window, parts in summed.items() if window not in kept}
-
-
 def _project_panes(
     window: WindowOf, columns: frozenset[int], volumes: _Volumes, aggregates: Sequence[AggregateOf]
 ) -> WindowProjection:
@@ -367,7 +354,7 @@ def _project_panes(
     rows = min(limits, default=None)
     numbers = [_count_keys(aggregate, window, volumes.groups) for aggregate in aggregates]
     words = max(_count_part_words(aggregate.calls) for aggregate in aggregates)
-    reason = f"sums by group in {panes:,} panes are kept, not rows"
+    reason = "sums by pane and group are kept, not rows"
     if None in numbers:
         if rows is None:
             unknown = "neither its rate nor the number of groups is known"
@@ -443,8 +430,8 @@ def list_uses(tree: Operator) -> dict[WindowOf, Use]:
                     walk_uses(below, "referred")
             case ToStream(input=below, form="rstream"):
                 walk_uses(below, "referred")
-            case AggregateOf(input=below, calls=calls):
-                walk_uses(below, "summed" if all(call.function in SUMS for call in calls) else "condensed")
+            case AggregateOf(input=below):
+                walk_uses(below, "summed" if needs_sums_only(part) else "condensed")
             case DistinctOf() | BagOf() if not part.is_stream:
                 for below in inputs_of(part):
                     walk_uses(below, "condensed")
@@ -513,8 +500,11 @@ def _all_columns(tree: Operator) -> frozenset[int]:
 def _describe_memory(projections: tuple[WindowProjection, ...]) -> Iterator[str]:
     total = 0.0
     for each in projections:
-        unit = "part" if each.part_words else "row"
-        columns = f"{len(each.columns)} of {len(each.window.attributes)} columns, {each.row_bytes} bytes a {unit}"
+        columns = f"{len(each.columns)} of {len(each.window.attributes)} columns, {each.row_bytes} bytes a row"
+        rows = f"{each.rows or 0.0:,.0f} row{'s' if each.rows != 1 else ''}"
+        if each.part_words:
+            columns = f"parts of {each.row_bytes} bytes"
+            rows = f"{each.rows or 0.0:,.0f} of them in {each.panes:,} panes"
         if each.projected_bytes is None:
             yield f"{each.label}: {columns}; {each.reason}"
         elif each.window.form == "now":
@@ -523,7 +513,6 @@ def _describe_memory(projections: tuple[WindowProjection, ...]) -> Iterator[str]
             yield f"{each.label}: {each.reason}"
         else:
             after = f"; {each.reason}" if each.reason else ""
-            rows = f"{each.rows:,.0f} {unit}{'s' if each.rows != 1 else ''}"
             yield f"{each.label}: {columns}, {rows}: {each.projected_bytes:,.0f} bytes{after}"
             total += each.projected_bytes
     if total:

@@ -51,6 +51,32 @@ def test_a_run_whose_windows_exceed_what_is_allowed_is_refused(tmp_path: Path) -
     assert 900 < limits.project_bytes(shorter.rewritten.tree, query.catalogue.rates) <= 1000
 
 
+def test_a_slide_is_suggested_where_sums_in_place_of_rows_fit(tmp_path: Path) -> None:
+    archive = open_grown(tmp_path / "a")
+    query = archive.query(TEXT)
+    wanted = archive.query(TEXT.replace("2 Hours", "2 Hours Slide 10 Minutes"))
+    known = wanted.catalogue
+    allowed = int(limits.project_bytes(wanted.rewritten.tree, known.rates, known.counts, known.groups)) + 1
+    with pytest.raises(InvalidQuery) as refused:
+        query.run(allowed_bytes=allowed)
+    [slide] = re.findall(r"Slide ([^,]+?) in it, as sums are kept", str(refused.value))
+    slid = archive.query(TEXT.replace("2 Hours", f"2 Hours Slide {slide}"))
+    assert len(slid.run(allowed_bytes=allowed)) > 0
+    # A shorter range keeps the slide, without which rows would be held.
+    half = allowed // 2
+    with pytest.raises(InvalidQuery) as refused:
+        wanted.run(allowed_bytes=half)
+    [shorter] = re.findall(r"fit: (\[Range [^\]]+ Slide 10 Minutes\]) in place", str(refused.value))
+    fitting = archive.query(TEXT.replace("[Range 2 Hours]", shorter))
+    assert len(fitting.run(allowed_bytes=half)) > 0
+    assert 0.9 * half < limits.project_bytes(fitting.rewritten.tree, known.rates, known.counts, known.groups) <= half
+    # Values that are kept do not get fewer by a slide.
+    greatest = archive.query(TEXT.replace("count(*)", "max(value)"))
+    with pytest.raises(InvalidQuery) as refused:
+        greatest.run(allowed_bytes=allowed)
+    assert "Slide" not in str(refused.value)
+
+
 def test_half_of_the_free_memory_is_allowed_unless_said_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,9 +69,10 @@ def pass_plain(groups: GroupState, elements: GroupElements, panes: PaneState, ou
 def change_groups(groups: GroupState, elements: GroupElements, panes: PaneState, out: GroupOutput) -> Word:
     """Add and remove all elements; writes what changes at each instant, and returns the number of rows written.
 
-    There must be room for two rows an element, and for one node an element and ordered multiset. Groups without rows
-    are the last ones of `touched`, in front of their number. With panes, all elements are rows of a sliding window,
-    which are added to its panes (`pass_panes`).
+    There must be room for two rows an element, and for one node an element and ordered multiset; in `touched` for two
+    numbers an element and one. Groups without rows are the last ones there, in front of their number. With panes, all
+    elements are rows of a sliding window and need no signs; they are added to its panes, whose parts must have room as
+    `pass_panes` says.
     """
     if groups.sizes[KEYS] == 1 and groups.sizes[CALLS] == 1 and len(groups.program) == 1:
         if groups.calls[0, 0] == SUM or groups.calls[0, 0] == MEAN:

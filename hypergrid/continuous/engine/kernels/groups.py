@@ -101,7 +101,7 @@ class GroupElements(NamedTuple):
     keys: Integers
     """Keys of each group, shape (groups, keys)."""
     touched: Integers
-    """Scratch, shape (2 n + 1,)."""
+    """Scratch: groups that changed at an instant from the front, those without rows before their number at the end."""
 
 
 class GroupOutput(NamedTuple):

@@ -44,7 +44,10 @@ from hypergrid.continuous.expressions import GREATEST_INTEGER
 GROUP, PART_ROWS, FOLLOWING, PART_WORDS = 0, 1, 2, 3
 """Words of a part: group, rows, next part of its pane + 1; those of accumulators follow."""
 SUM_WORDS = 3
-"""Words of a sum in a part: both halves of its 128 bits, and their limit, as in `sums`."""
+"""Words of a sum in a part: both halves of its 128 bits, and their limit, as in `sums`.
+
+Squares have two, of the rounded ones and of their errors, which are too small for the unit of the first.
+"""
 ENTER, LEAVE, LAST_STAMP, PARTS_BEFORE, FIRST_PART, LAST_PART, FIRST_STRAY, LAST_STRAY, PANE_WORDS = range(9)
 """Words of a pane: instants, the last stamp that belongs to it, parts added before it, both ends of its chains + 1."""
 STRAY_GROUP, STRAY_BASE, STRAY_BITS, STRAY_FOLLOWING, STRAY_WORDS = range(5)
@@ -178,48 +181,45 @@ def add_rare_to_part(panes: PaneState, part: Word, base: Word, stray: tuple[Word
 
 
 @jit_inline
-def fill_panes(groups: GroupState, elements: GroupElements, panes: PaneState, plain: PlainCall) -> None:
-    """Add elements, in order of time, to the parts of their groups; panes are opened as they come."""
+def fill_pane(groups: GroupState, elements: GroupElements, panes: PaneState, plain: PlainCall, at: Word) -> Word:
+    """Add elements, in order of time from `at` on, to the pane of the first; returns the first that is not in it."""
     parts, program, layout, holder, state = panes.parts, groups.program, panes.layout, panes.groups, panes.state
-    tau, n, at = elements.tau, len(elements.tau), index(0)
-    is_open = state[PANES] > 0
-    while at < n:
-        if not is_open or tau[at] > panes.panes[index(state[PANES] - 1), LAST_STAMP]:
-            open_pane(panes, tau[at])
-            is_open = True
-        stop = panes.panes[index(state[PANES] - 1), LAST_STAMP]
-        opened = state[OPENED]
-        while at < n and tau[at] <= stop:
-            group = index(elements.group[at])
-            if holder[group, PANE] == opened:
-                part = index(holder[group, NEWEST])
-            else:
-                part = add_part(groups, panes, group)
-            parts[part, PART_ROWS] += 1
-            if plain.is_plain != 0:
-                bits = elements.arguments[0, at]
-                if bits != plain.null:
-                    parts[part, index(PART_WORDS)] += 1
-                    add_to_part(panes, part, index(PART_WORDS + 1), (group, plain.base), bits)
-                at = index(at + 1)
-                continue
-            for number in range(len(program)):
-                bits = elements.arguments[index(program[number, 1]), index(at)]
-                if bits == program[number, 3]:
-                    continue
-                kind, base = program[number, 0], index(layout[number, 0])
-                if program[number, COUNTER] > 0:
-                    parts[part, index(layout[number, 1])] += 1
-                if kind == SUMMING_WHOLE:
-                    parts[part, base] += bits & HALF
-                    parts[part, index(base + 1)] += bits >> 32
-                elif kind == SUMMING:
-                    add_to_part(panes, part, base, (group, program[number, FIRST_WORD]), bits)
-                elif kind == SQUARING:
-                    square, error = split_square(bits)
-                    add_to_part(panes, part, base, (group, program[number, FIRST_WORD]), square)
-                    add_to_part(panes, part, base, (group, program[number, FIRST_WORD]), error)
+    tau, n = elements.tau, len(elements.tau)
+    if state[PANES] == 0 or tau[at] > panes.panes[index(state[PANES] - 1), LAST_STAMP]:
+        open_pane(panes, tau[at])
+    stop, opened = panes.panes[index(state[PANES] - 1), LAST_STAMP], state[OPENED]
+    while at < n and tau[at] <= stop:
+        group = index(elements.group[at])
+        if holder[group, PANE] == opened:
+            part = index(holder[group, NEWEST])
+        else:
+            part = add_part(groups, panes, group)
+        parts[part, PART_ROWS] += 1
+        if plain.is_plain != 0:
+            bits = elements.arguments[0, at]
+            if bits != plain.null:
+                parts[part, index(PART_WORDS)] += 1
+                add_to_part(panes, part, index(PART_WORDS + 1), (group, plain.base), bits)
             at = index(at + 1)
+            continue
+        for number in range(len(program)):
+            bits = elements.arguments[index(program[number, 1]), at]
+            if bits == program[number, 3]:
+                continue
+            kind, base = program[number, 0], index(layout[number, 0])
+            if program[number, COUNTER] > 0:
+                parts[part, index(layout[number, 1])] += 1
+            if kind == SUMMING_WHOLE:
+                parts[part, base] += bits & HALF
+                parts[part, index(base + 1)] += bits >> 32
+            elif kind == SUMMING:
+                add_to_part(panes, part, base, (group, program[number, FIRST_WORD]), bits)
+            elif kind == SQUARING:
+                square, error = split_square(bits)
+                add_to_part(panes, part, base, (group, program[number, FIRST_WORD]), square)
+                add_to_part(panes, part, index(base + SUM_WORDS), (group, program[number, FIRST_WORD]), error)
+        at = index(at + 1)
+    return at
 
 
 @jit_inline
@@ -235,7 +235,7 @@ def change_sum(words: Integers, group: Word, base: Word, part: tuple[Integers, W
     lower, upper = parts[row, index(first + LOWER)], parts[row, index(first + UPPER)]
     if (lower | upper) == 0:
         return
-    if (words[group, index(base + LOWER)] | words[group, index(base + UPPER)]) == 0:
+    if sign > 0 and (words[group, index(base + LOWER)] | words[group, index(base + UPPER)]) == 0:
         words[group, index(base + LIMIT)] = parts[row, index(first + LIMIT)]
     if words[group, index(base + LIMIT)] != parts[row, index(first + LIMIT)]:
         add_digits(words, group, base, (lower, upper, parts[row, index(first + LIMIT)]), sign)
@@ -272,6 +272,8 @@ def change_by_part(groups: GroupState, panes: PaneState, plain: PlainCall, part:
             words[group, index(base + 1)] += sign * parts[part, index(first + 1)]
         else:
             change_sum(words, group, base, (parts, part, first), sign)
+            if kind == SQUARING:
+                change_sum(words, group, base, (parts, part, index(first + SUM_WORDS)), sign)
 
 
 @jit_inline
@@ -336,32 +338,41 @@ def close_pane(panes: PaneState, touched: Integers, pane: Word, dead: Word) -> W
 def pass_panes(
     groups: GroupState, elements: GroupElements, panes: PaneState, plain: PlainCall, out: GroupOutput
 ) -> Word:
-    """Add elements to panes, then let panes enter and leave up to the last instant that shows.
+    """Add elements to panes, which enter and leave up to the last instant that shows; returns the rows written.
 
-    Returns the number of rows written; there must be room for two of each part that enters or leaves.
+    There must be room for two rows of each part that enters or leaves, of those that there are and of a new one of each
+    element, and in `touched` for two numbers of each and one. A group without parts may have some again later.
     """
-    state, touched = panes.state, elements.touched
-    fill_panes(groups, elements, panes, plain)
+    state, touched, tau, n = panes.state, elements.touched, elements.tau, len(elements.tau)
     written: Word = 0
     dead: Word = 0
+    at: Word = index(0)
     while True:
-        left, entered, count = state[LEFT], state[ENTERED], state[PANES]
-        now: Word = GREATEST_INTEGER
-        if entered < count:
-            now = panes.panes[index(entered), ENTER]
-        if left < entered:
-            now = min(now, panes.panes[index(left), LEAVE])
-        if left == count or now > state[UNTIL]:
+        # What is due before the next element goes first, so that its parts are free for others.
+        until = state[UNTIL]
+        if at < n:
+            until = min(until, tau[at] - 1)
+        while True:
+            left, entered, count = state[LEFT], state[ENTERED], state[PANES]
+            now: Word = GREATEST_INTEGER
+            if entered < count:
+                now = panes.panes[index(entered), ENTER]
+            if left < entered:
+                now = min(now, panes.panes[index(left), LEAVE])
+            if left == count or now > until:
+                break
+            changed: Word = 0
+            # Those that enter come first, so that no sum is 0 in between and takes another unit.
+            while state[ENTERED] < count and panes.panes[index(state[ENTERED]), ENTER] == now:
+                changed = change_by_pane(groups, elements, panes, plain, (state[ENTERED], 1, changed))
+                state[ENTERED] += 1
+            while state[LEFT] < entered and panes.panes[index(state[LEFT]), LEAVE] == now:
+                changed = change_by_pane(groups, elements, panes, plain, (state[LEFT], -1, changed))
+                dead = close_pane(panes, touched, index(state[LEFT]), dead)
+                state[LEFT] += 1
+            written = report_groups(groups, elements, plain, out, (written, changed, now))
+        if at == n:
             break
-        changed: Word = 0
-        # Those that enter come first, so that no sum is 0 in between and takes another unit.
-        while state[ENTERED] < count and panes.panes[index(state[ENTERED]), ENTER] == now:
-            changed = change_by_pane(groups, elements, panes, plain, (state[ENTERED], 1, changed))
-            state[ENTERED] += 1
-        while state[LEFT] < entered and panes.panes[index(state[LEFT]), LEAVE] == now:
-            changed = change_by_pane(groups, elements, panes, plain, (state[LEFT], -1, changed))
-            dead = close_pane(panes, touched, index(state[LEFT]), dead)
-            state[LEFT] += 1
-        written = report_groups(groups, elements, plain, out, (written, changed, now))
+        at = fill_pane(groups, elements, panes, plain, at)
     touched[len(touched) - 1] = dead
     return written

@@ -32,7 +32,12 @@ SIZES: Final = {
 _NOTHING: Final = np.empty((0, 1), np.int64)
 NO_PANES: Final = PaneState(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, np.zeros(STATE_WORDS, np.int64))
 """What the loop is given for elements of both signs."""
-PART_SIZES: Final = {kernel.COUNTING: 0, kernel.SUMMING: SUM_WORDS, kernel.SUMMING_WHOLE: 2, kernel.SQUARING: SUM_WORDS}
+PART_SIZES: Final = {
+    kernel.COUNTING: 0,
+    kernel.SUMMING: SUM_WORDS,
+    kernel.SUMMING_WHOLE: 2,
+    kernel.SQUARING: 2 * SUM_WORDS,
+}
 """Words of each kind of accumulator in a part of a pane, its counter apart."""
 SHARES: Final = {"min": 0.0, "max": 1.0, "median": 0.5, "first": 0.0, "last": 1.0}
 

@@ -143,6 +143,14 @@ class PaneGrouping(Grouping):
             panes[: count - left] = panes[left:count].copy()
             state[[pane_kernel.LEFT, pane_kernel.ENTERED, pane_kernel.PANES]] -= left
 
+    def _release(self, touched: Integers) -> None:
+        """Free groups without parts; some of those that had none have again."""
+        dead = touched[len(touched) - 1 - int(touched[-1]) : -1]
+        if len(dead) and self._keys:
+            dead = np.unique(dead[self._panes.groups[dead, pane_kernel.PARTS] == 0])
+            self._groups.words[dead] = 0
+            self._table.release(dead)
+
     def save(self) -> State:
         panes, state = self._panes, self._panes.state
         used = panes._replace(

@@ -8,11 +8,12 @@ import pytest
 
 from hypergrid.continuous.algebra import AggregateOf, WindowOf
 from hypergrid.continuous.engine import ChangeBatch, ContinuousEngine, ElementBatch, plan
-from hypergrid.continuous.engine.kernels.panes import LEFT, PANES, PARTS_USED
+from hypergrid.continuous.engine.kernels.panes import LEFT, PANES, PARTS_USED, STRAYS_USED
 from hypergrid.continuous.engine.operators.panes import PaneGrouping
 from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
-from hypergrid.continuous.language import explain, project_windows
-from tests.support.continuous_trees import aggregate, aggregate_call, call, column, stream
+from hypergrid.continuous.language import explain, parse_query, project_windows
+from hypergrid.continuous.records import StreamCatalogue
+from tests.support.continuous_trees import aggregate, aggregate_call, attributes, call, column, stream
 
 SOURCE = stream("S", "group:i value:n whole:i")
 
@@ -86,7 +87,7 @@ def list_changes(results: list[ChangeBatch]) -> list[tuple[object, ...]]:
 
 
 def keep_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "find_summed_window", lambda tree: None)
+    monkeypatch.setattr(plan, "list_summed_windows", lambda tree: {})
 
 
 @pytest.mark.parametrize("block", range(10))
@@ -160,29 +161,50 @@ def test_instants_near_the_ends_of_the_integers_show_as_rows_do(
     assert panes == count()
 
 
+@pytest.mark.parametrize("size", [20, 2000])
 @pytest.mark.parametrize("seed", range(40))
-def test_windows_hold_the_parts_that_are_projected_at_most(seed: int) -> None:
+def test_windows_hold_the_parts_that_are_projected_at_most(seed: int, size: int) -> None:
     rng = np.random.default_rng(seed)
     tree = make_tree(rng, is_plain=seed % 4 == 0)
     groups, count = int(rng.choice([1, 5, 40])), 2000
     tau = np.sort(rng.integers(0, int(rng.choice([100, 1000, 20_000])), count))
-    feed = ElementBatch(tau, (rng.integers(0, groups, count), rng.normal(size=count), rng.integers(0, 9, count)))
+    # Readings as instruments give them: their squares are no numbers of 53 bits.
+    values = np.round(rng.normal(20, 10, count), 2)
+    feed = ElementBatch(tau, (rng.integers(0, groups, count), values, rng.integers(0, 9, count)))
     engine = ContinuousEngine(tree)
-    most = panes = 0
     operator = engine._plan.steps[-1].operator
     assert isinstance(operator, PaneGrouping)
-    for part in np.array_split(np.arange(count), 100):
+    panes = 0
+    for first in range(0, count, size):
+        part = slice(first, first + size)
         engine.push("S", ElementBatch(feed.tau[part], tuple(each[part] for each in feed.columns)))
-        engine.advance(max(int(feed.tau[part[-1]]), engine.heartbeat))
-        state = operator._panes.state
-        panes = max(panes, int(state[PANES] - state[LEFT]))
-        most = int(state[PARTS_USED])
+        engine.advance(max(int(feed.tau[part][-1]), engine.heartbeat))
+        panes = max(panes, int(operator._panes.state[PANES] - operator._panes.state[LEFT]))
     (projection,) = project_windows(tree, {"S": 1e12}, groups={"S": {"group": float(groups)}})
     assert projection.part_words == operator._panes.parts.shape[1]
     assert explain.PANE_WORDS == operator._panes.panes.shape[1]
     assert projection.rows is not None
-    assert 0 < most <= projection.rows + 20
-    assert panes <= projection.panes + 20
+    used = int(operator._panes.state[PARTS_USED])
+    # The pane that is filled follows those that the projection has.
+    assert 0 < used <= projection.rows + groups
+    assert panes <= projection.panes + 1
     # The bound is not far off where there are many elements.
-    if tau[-1] < 110:
-        assert projection.rows <= 4 * most
+    assert tau[-1] > 110 or projection.rows <= 4 * used
+    # But for the first value of a group, each number fits the sum of its part.
+    assert operator._panes.state[STRAYS_USED] <= groups
+
+
+def test_rows_that_are_kept_in_any_case_are_not_summed_by_panes_beside() -> None:
+    text = "S [Range 1 Minute Slide 10 Seconds]"
+    catalogue = StreamCatalogue(streams={"S": attributes("station:i value:n")})
+    both = parse_query(
+        f"Select a.mean, b.greatest From (Select station, avg(value) as mean From {text} Group By station) a, "
+        f"(Select station, max(value) as greatest From {text} Group By station) b Where a.station = b.station",
+        catalogue,
+    )
+    mean = parse_query(f"Select station, avg(value) as mean From {text} Group By station", catalogue)
+    for query, is_summed in ((both, False), (mean, True)):
+        steps = ContinuousEngine(query.tree)._plan.steps
+        assert any(isinstance(step.operator, PaneGrouping) for step in steps) == is_summed
+        (projection,) = project_windows(query.tree, {"S": 1.0}, groups={"S": {"station": 2.0}})
+        assert (projection.rows, projection.part_words > 0) == ((14.0, True) if is_summed else (70.0, False))
