@@ -185,15 +185,17 @@ def test_cells_become_finer_while_one_looks_until_something_is_touched(page: Pag
     expect(page.locator("#finer")).to_contain_text("Sharpened to")
     rows, columns = written(page)["steps"][1]["grid"]["shape"]
     assert page.evaluate("() => picture.figure.isFirst"), "the map and its ground stay, and get finer cells"
+    # The picture is drawn after the words above it.
+    eventually(page, lambda: image(page)["shape"][0] % (2 * rows) == 0)
     shape = image(page)["shape"]
-    assert shape[0] % (2 * rows) == 0
     assert shape[0] // rows == shape[1] // columns
     box = box_of(page, "#picture")
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     expect(page.locator("#picked-value")).to_contain_text("°C")
     # The link tells the cell of the grid that was asked for.
     row = page.get_by_label("Row of the cell for lines")
-    eventually(page, lambda: f"pick={int(row.input_value()) * rows // shape[0]}%2C" in page.url)
+    eventually(page, lambda: f"pick={int(row.input_value()) * rows // image(page)['shape'][0]}%2C" in page.url)
+    shape = image(page)["shape"]
     page.wait_for_timeout(2000)
     assert image(page)["shape"] == shape, "it was touched"
     # A question whose grid the user wrote keeps it.
