@@ -132,10 +132,10 @@ def test_windows_hold_no_more_rows_than_their_stream_has() -> None:
         assert projection.rows == rows, text
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", range(8))
 def test_unbounded_windows_are_kept_by_the_engine_where_the_projection_has_them_kept(block: int) -> None:
     number = 0
-    for seed in range(50 * block, 50 * block + 50):
+    for seed in range(25 * block, 25 * block + 25):
         for tree in (random_case(seed).tree, rewrite(random_case(seed).tree, frozenset()).tree):
             steps = EnginePlanner(ExpressionEvaluator(Texts()), is_closed=False).plan(tree).steps
             kept = [isinstance(s.operator, UnboundedWindow) and s.operator.store is not None for s in steps]
