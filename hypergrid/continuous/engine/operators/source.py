@@ -54,6 +54,7 @@ class InputSource(StepOperator):
         batch.check(self._name, self._kinds, is_stream=self.is_stream)
         if not len(batch.tau):
             return
+        batch = _make_plain(batch)
         tau = batch.tau
         is_sorted = bool((tau[1:] >= tau[:-1]).all())
         first = int(tau[0] if is_sorted else tau.min())
@@ -156,6 +157,20 @@ class InputSource(StepOperator):
     def end_round(self) -> None:
         """Let go of the elements of the round, as the next one may be far."""
         self._round = self._nothing
+
+
+def _make_plain(batch: ElementBatch) -> ElementBatch:
+    """Return a batch whose arrays are contiguous and can be written to, as those of Arrow and slices of tables may not.
+
+    The loops are compiled for such arrays; each other kind would be compiled when it first comes, which takes 17 s.
+    """
+    parts = (batch.tau, *batch.columns, batch.sign, batch.arrival, batch.series, batch.number)
+    if all(part is None or part.flags.carray for part in parts):
+        return batch
+    tau, *others = (None if part is None else np.require(part, requirements=["C", "A", "W"]) for part in parts)
+    assert tau is not None
+    width = len(batch.columns)
+    return ElementBatch(tau, tuple(others[:width]), *others[width:])  # type: ignore[arg-type]
 
 
 def _signs_of(batch: ElementBatch) -> Signs:

@@ -130,6 +130,28 @@ def test_compiled_functions_are_a_closed_list_of_at_most_twelve_with_one_special
     }
 
 
+@pytest.mark.parametrize("window", [
+    WindowOf(stream("S", "a:i v:n"), "range", range_ns=20, slide_ns=5),
+    WindowOf(stream("S", "a:i v:n"), "unbounded"),
+    WindowOf(stream("S", "a:i v:n"), "rows", rows=2, partition=(0,)),
+])  # fmt: skip
+def test_arrays_of_tables_compile_nothing(window: WindowOf) -> None:
+    warm()
+    tree = aggregate(window, "a", mean=aggregate_call("avg", column(window, "v")))
+    arrays = [np.arange(50), np.arange(50) % 3, np.arange(50.0)]
+    fixed = [array.copy() for array in arrays]
+    for array in fixed:
+        array.setflags(write=False)
+    results = []
+    for tau, *columns in (arrays, fixed, [np.repeat(array, 2)[::2] for array in arrays]):
+        engine = ContinuousEngine(tree)
+        engine.push("S", ElementBatch(tau, tuple(columns)))
+        engine.advance(100)
+        results.append(collect(engine))
+    assert results[0] == results[1] == results[2] != []
+    assert all(len(function.signatures) == 1 for function in compiled.FUNCTIONS)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_rounds_are_whole_instants_of_about_a_size(seed: int) -> None:
     rng = np.random.default_rng(seed)
