@@ -12,7 +12,7 @@ from hypergrid.continuous.engine.kernels import groups as kernel
 from hypergrid.continuous.engine.kernels import panes as pane_kernel
 from hypergrid.continuous.engine.operators.aggregate import NO_PANES, Grouping
 from hypergrid.continuous.engine.operators.base import StepOperator
-from hypergrid.continuous.engine.operators.window import find_shown, select_true
+from hypergrid.continuous.engine.operators.window import select_shown, select_true
 from hypergrid.continuous.engine.row_store import reserve
 from hypergrid.continuous.engine.state import State
 from hypergrid.continuous.expressions import NULL_INTEGER
@@ -63,7 +63,8 @@ class PaneGrouping(Grouping):
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
         """Return the changes of the rows of groups."""
-        elements = self._select(inputs[0])
+        elements = select_true(self._where, inputs[0], self.evaluator)
+        elements = select_shown(elements, self._slide_ns, self._span_ns)
         until = max((heartbeat - 1) // self._slide_ns * self._slide_ns, NULL_INTEGER)
         first = None if self._is_reported else self._report_first()
         moved = self._count_moved(until)
@@ -84,14 +85,6 @@ class PaneGrouping(Grouping):
         self._release(touched)
         self._drop_panes()
         return changes if first is None else concatenate([first, changes], range(len(self.attributes)))
-
-    def _select(self, elements: Elements) -> Elements:
-        """Return the elements that the window shows."""
-        elements = select_true(self._where, elements, self.evaluator)
-        if self._slide_ns > self._span_ns:
-            shown = find_shown(elements.tau, self._slide_ns, self._span_ns)
-            elements = elements if shown is None else elements.take(shown)
-        return elements
 
     def _report_first(self) -> Elements:
         """Return the row of no rows, which is there from the start."""

@@ -175,6 +175,12 @@ def find_shown(stamps: Integers, slide_ns: int, span_ns: int) -> Integers | None
     return np.arange(count) + np.repeat(shifts, counts)
 
 
+def select_shown(elements: Elements, slide_ns: int, span_ns: int) -> Elements:
+    """Return the elements that a window shows: all, if it is not shorter than its slide."""
+    shown = find_shown(elements.tau, slide_ns, span_ns) if slide_ns > span_ns else None
+    return elements if shown is None else elements.take(shown)
+
+
 class FifoWindow(StoredWindow):
     """Window whose rows leave in the order in which they enter: Range with or without Slide, Now and Rows."""
 
@@ -192,11 +198,7 @@ class FifoWindow(StoredWindow):
 
     def select(self, elements: Elements) -> Elements:
         """Return the elements that count, without those that leave the moment they would show."""
-        elements = super().select(elements)
-        if self._slide_ns > self._span_ns:
-            shown = find_shown(elements.tau, self._slide_ns, self._span_ns)
-            elements = elements if shown is None else elements.take(shown)
-        return elements
+        return select_shown(super().select(elements), self._slide_ns, self._span_ns)
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
         """Return the rows that enter and leave."""
