@@ -4,7 +4,7 @@ import numpy as np
 
 from hypergrid.interpolation.kernels import covariance_loops, imputation
 from hypergrid.interpolation.kernels.covariance import CovariancePairs
-from hypergrid.interpolation.kernels.local_task import ESTIMATES, ChunkOutput, Factors, task_of
+from hypergrid.interpolation.kernels.local_task import ESTIMATES, ChunkOutput, task_of
 from hypergrid.interpolation.local import numba_backend
 from hypergrid.interpolation.local.neighbourhood import Neighbourhood, NeighbourSelection
 from hypergrid.interpolation.points import Stations, Targets
@@ -21,9 +21,9 @@ def warm() -> None:
     chunk = around.make_chunk(targets, 3)
     masks = [(np.ones(3, dtype=bool), np.arange(1))]
     task = task_of(ESTIMATES, masks, np.ones((1, 3)), model.sill, 2, 0).select_stations(chunk.numbers)
-    factors = Factors.empty(64, task.max_stations, chunk.functions.shape[1])
     output = ChunkOutput(np.empty((1, 3)), np.arange(3), np.zeros(3, dtype=np.int8))
-    numba_backend.run(chunk, task, factors, output, 0, 3)
+    workspace = numba_backend.Workspace.empty(chunk, task, 64)
+    numba_backend.run(chunk, task, workspace, output, 0, 3)
     points, wide = np.ascontiguousarray(places_m.T), np.empty((3, 4))
     pairs = CovariancePairs(points, points, np.array([[0.0, 1.0, 3.0]]), 0.0, 0.0, -1.0)
     for sides in (wide, wide[:, :3]):

@@ -37,7 +37,7 @@ MAX_QUARTER_SQUARE = FAR_CHORD**2 / 4.0
 """Squared sine beyond which an arc is computed from the antipode."""
 
 
-@jit_kernel()
+@jit_kernel(counted=False, wrapped=False)
 def exponential(x: float) -> float:
     """Compute exp(x) for x <= 0 to 1e-15, by a Taylor polynomial.
 
@@ -65,7 +65,7 @@ def exponential(x: float) -> float:
     return p * power
 
 
-@jit_kernel()
+@jit_kernel(counted=False, wrapped=False)
 def arcsine(square: float) -> float:
     """Compute asin(sqrt(square)) for arguments from 0 to 1, by the rational function of Sun's fdlibm."""
     x = math.sqrt(square)
@@ -81,7 +81,7 @@ def arcsine(square: float) -> float:
     return HALF_PI - 2.0 * angle if is_large else angle
 
 
-@jit_kernel(wrapped=False)
+@jit_kernel(counted=False, wrapped=False)
 def distances(points: Floats, stations: Floats, point: int, out: Floats, start: int) -> None:
     """Write the distances [m] of a point from all stations; coordinates have shape (2 or 3, places)."""
     count = stations.shape[1]
@@ -105,7 +105,7 @@ def distances(points: Floats, stations: Floats, point: int, out: Floats, start: 
                 out[start + s] = 2.0 * RADIUS_M * (HALF_PI - arcsine(square * QUARTER))
 
 
-@jit_kernel(wrapped=False)
+@jit_kernel(counted=False, wrapped=False)
 def subtract_term(kind: int, psill: float, scale: float, distance: Floats, out: Floats, count: int) -> None:
     """Subtract one variogram term at the first `count` distances from `out`."""
     if kind == EXPONENTIAL:
@@ -132,7 +132,7 @@ def subtract_term(kind: int, psill: float, scale: float, distance: Floats, out: 
             out[i] -= psill * scale * distance[i]
 
 
-@jit_kernel(wrapped=False)
+@jit_kernel(counted=False, wrapped=False)
 def write_block(pairs: CovariancePairs, first: int, beyond: int, distance: Floats, values: Floats) -> None:
     """Write the covariances of points `first` to `beyond` with all stations, point by point."""
     stride, terms = pairs.stations.shape[1], pairs.terms
@@ -163,7 +163,7 @@ def write_covariances(pairs: CovariancePairs, out: Floats, start: int, stop: int
                 out[point, s] = values[(point - first) * stride + s]
 
 
-@jit_kernel(reordered=True, wrapped=False)
+@jit_kernel(reordered=True, counted=False, wrapped=False)
 def dot_column(values: Floats, start: int, column: Floats) -> float:
     """Compute the dot product of `column` with the values from `start` on."""
     total = 0.0

@@ -12,7 +12,7 @@ MIN_SHARE = 1e-5
 """Least share of a station's variance that the stations before it must not explain."""
 
 
-@jit_kernel(wrapped=False)
+@jit_kernel(counted=False, wrapped=False)
 def _is_sure(upper: Floats, minimum: float, count: int) -> bool:
     """Check that all pivots of a factor with inverted diagonal exceed `minimum`."""
     for j in range(count):

@@ -41,7 +41,7 @@ def _find_cache_folder() -> str:
 # numba's own parallel loops are not used: its OpenMP threads and those of BLAS contend (up to 40 times slower on two
 # cores), and its workqueue layer aborts the process if two threads enter it at once, as server threads do.
 def jit_kernel(
-    *, reordered: bool = False, counted: bool = True, within: bool = False, wrapped: bool = True
+    *, reordered: bool = False, counted: bool = True, wrapped: bool = True
 ) -> Callable[[Compiled], Compiled]:
     """Compile a function at its first call, to run without the GIL; the machine code is cached on disk.
 
@@ -49,11 +49,11 @@ def jit_kernel(
     ----------
     reordered
         Whether sums may be reordered, so that they can be vectorised.
-    counted, within, wrapped
+    counted, wrapped
         As in `compile_into`.
     """
     fastmath = {"contract", "reassoc"} if reordered else {"contract"}
-    return compile_into(_find_cache_folder(), fastmath, counted=counted, within=within, wrapped=wrapped)
+    return compile_into(_find_cache_folder(), fastmath, counted=counted, wrapped=wrapped)
 
 
 class _ThreadTeam:

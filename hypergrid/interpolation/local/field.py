@@ -26,7 +26,6 @@ from hypergrid.interpolation.kernels.local_task import (
     VARIANCES,
     WEIGHTS_OF_ONE,
     ChunkOutput,
-    Factors,
     LocalTask,
     task_of,
     weight_rows,
@@ -397,9 +396,9 @@ class _LocalRun:
         floats = (task.max_stations + chunk.functions.shape[1]) * (2 * task.max_stations + 16)
         fits = max(64, min(FACTOR_BYTES // (8 * floats), 2 * len(numbers) * len(task.reporting)))
         # The largest power of two that fits.
-        factors = Factors.empty(1 << (fits.bit_length() - 1), task.max_stations, chunk.functions.shape[1])
+        workspace = numba_backend.Workspace.empty(chunk, task, 1 << (fits.bit_length() - 1))
         for first, stop in ranges(len(numbers)):
-            numba_backend.run(chunk, task, factors, output, first, stop)
+            numba_backend.run(chunk, task, workspace, output, first, stop)
         odd = numbers[output.status == UNSOLVED]
         if len(odd):
             odd = self._attempt_batches(odd, width)

@@ -59,60 +59,66 @@ def choose(
     return count
 
 
-class TargetBuffers(NamedTuple):
-    """Scratch arrays, reused by the targets of one call."""
+class Workspace(NamedTuple):
+    """Factors of a chunk, and scratch arrays that its targets reuse."""
 
+    factors: Factors
+    """Those of sets that targets before needed; new ones are added."""
     chosen: Numbers
-    """Ranks of the selected candidates, shape (most,)."""
+    """Ranks of the selected candidates, shape (max_stations,)."""
     held: Numbers
     """Selected candidates of each sector."""
     rank_of: Numbers
     """Rank of each station among the target's candidates, shape (stations + 1,)."""
     right: Floats
-    """Covariances of the target with its set, then its weights; shape (most padded to `LANES`,)."""
+    """Covariances of the target with its set, then its weights; shape (max_stations padded to `LANES`,)."""
     drift: Floats
     """Shape (2, functions)."""
+    lines: Floats
+    """Results of several targets, so that whole cache lines are written; shape (targets, slices + `LANES`)."""
+
+    @staticmethod
+    def empty(chunk: TargetChunk, task: LocalTask, max_factors: int) -> "Workspace":
+        """Make the workspace of a task for a chunk, for at most `max_factors` sets, a power of two."""
+        max_stations, slices = task.max_stations, task.slices.size
+        return Workspace(
+            Factors.empty(max_factors, max_stations, chunk.functions.shape[1]),
+            np.empty(max_stations, dtype=np.int32),
+            np.zeros(SECTORS, dtype=np.int32),
+            np.zeros(chunk.covariances.shape[0] + 1, dtype=np.int32),
+            np.zeros((max_stations + LANES - 1) & -LANES),
+            np.empty((2, chunk.functions.shape[1])),
+            np.empty((max(1, min(64, 2**17 // slices)), slices + LANES)),
+        )
 
 
-@jit_kernel()
-def run(chunk: TargetChunk, task: LocalTask, factors: Factors, output: ChunkOutput, begin: int, end: int) -> None:
+# Arrays are made by the caller, so that no references are counted: with counting, a call of `run_target` took as long
+# as its work, and inlining it instead took two seconds more to compile.
+@jit_kernel(counted=False)
+def run(chunk: TargetChunk, task: LocalTask, workspace: Workspace, output: ChunkOutput, begin: int, end: int) -> None:
     """Run a task for some targets of a chunk.
 
     Parameters
     ----------
-    factors
-        Factors computed for other targets of the chunk; new ones are added.
     begin, end
         Half-open range of targets.
     """
-    max_stations = task.max_stations
-    buffers = TargetBuffers(
-        np.empty(max_stations, dtype=np.int32),
-        np.zeros(SECTORS, dtype=np.int32),
-        np.zeros(chunk.covariances.shape[0] + 1, dtype=np.int32),
-        np.zeros((max_stations + LANES - 1) & -LANES),
-        np.empty((2, chunk.functions.shape[1])),
-    )
-    # Buffer the results of several targets, so that whole cache lines are written.
-    tile = max(1, min(64, 2**17 // task.slices.size))
-    lines = np.empty((tile, task.slices.size + LANES))
+    lines = workspace.lines
+    tile = lines.shape[0]
     for first in range(begin, end, tile):
         beyond = min(first + tile, end)
         for t in range(first, beyond):
-            output.status[t] = run_target(chunk, task, factors, buffers, t, lines[t - first])
+            output.status[t] = run_target(chunk, task, workspace, t, lines[t - first])
         for own in range(task.slices.size):
             for column in range(first, beyond):
                 output.rows[task.slices[own], output.columns[column]] = lines[column - first, own]
 
 
-# Inlined and without counting references, it is 7 to 28 % faster than as part of `run`; called with its records of
-# counted arrays, it was up to twice as slow.
-@jit_kernel(counted=False, within=True, wrapped=False)
-def run_target(
-    chunk: TargetChunk, task: LocalTask, factors: Factors, buffers: TargetBuffers, t: int, line: Floats
-) -> int:
+@jit_kernel(counted=False, wrapped=False)
+def run_target(chunk: TargetChunk, task: LocalTask, workspace: Workspace, t: int, line: Floats) -> int:
     """Write the results of target `t` into `line`, mask by mask; return its status."""
-    candidates, chosen, right = chunk.candidates[t], buffers.chosen, buffers.right
+    candidates, factors = chunk.candidates[t], workspace.factors
+    chosen, right, rank_of = workspace.chosen, workspace.right, workspace.rank_of
     masks, functions, max_stations = task.reporting.shape[0], chunk.functions.shape[1], task.max_stations
     last, word, slot, count, variance, since = np.uint64(0), np.uint64(0), 0, 0, 0.0, 0
     for mask in range(masks + 1):
@@ -124,7 +130,7 @@ def run_target(
             if not (word >> np.uint64(mask % 64)) & np.uint64(1):
                 continue
             chosen_count = choose(
-                candidates, chunk.sectors[t], task.reporting[mask], task.octants, chosen, buffers.held
+                candidates, chunk.sectors[t], task.reporting[mask], task.octants, chosen, workspace.held
             )
             if chosen_count < max_stations and not chunk.complete[t]:
                 return TOO_FEW_CANDIDATES
@@ -166,10 +172,10 @@ def run_target(
         same = factors.sizes[slot] == chosen_count
         if same:
             for j in range(chosen_count):
-                buffers.rank_of[candidates[chosen[j]]] = chosen[j]
+                rank_of[candidates[chosen[j]]] = chosen[j]
             right[:] = 0.0
             for j in range(chosen_count):
-                rank = buffers.rank_of[factors.members[slot, j]]
+                rank = rank_of[factors.members[slot, j]]
                 same &= candidates[rank] == factors.members[slot, j]
                 right[j] = task.shift + chunk.sides[t, rank]
         # On a hash collision (`not same`), or if the system is singular, the numpy backend solves the target.
@@ -177,7 +183,7 @@ def run_target(
             return UNSOLVED
         count = chosen_count
         if task.what != COUNTS:
-            gained = solve(factors, slot, chunk.functions[t], right, buffers.drift, task.what)
+            gained = solve(factors, slot, chunk.functions[t], right, workspace.drift, task.what)
             variance = chunk.within_variance[t] + task.shift + gained
     return SOLVED
 
