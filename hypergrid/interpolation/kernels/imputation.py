@@ -53,13 +53,15 @@ def impute(
     upper, lower = np.zeros((max_missing, padded)), np.zeros((max_missing, padded))
     right = np.zeros(padded)
     for row in range(start, stop):
-        count = 0
+        # A plain 0 has a type of its own, for which all that is called below would be compiled again.
+        count, reporting = np.int64(0), 0
         for station in range(stations):
+            reporting += present[row, station]
             if not present[row, station] and count < max_missing:
                 missing[count] = station
                 count += 1
         solved[row] = not count
-        if not count or not present[row].any():
+        if not count or not reporting:
             continue
         values = filled[row]
         upper[:count] = 0.0
