@@ -32,6 +32,7 @@ def measure_spark(
     *,
     cores: Sequence[int] = (1, 2),
     with_cluster: bool = True,
+    splits: Sequence[str] = tuple(QUERIES),
     notify: Callable[[str, float], None] = lambda _stage, _done: None,
 ) -> dict[str, Any]:
     """Return the times of each way [s], the tasks of each, and whether all wrote the same file."""
@@ -50,12 +51,12 @@ def measure_spark(
             ways["a cluster of two workers"] = ("--spark", "--master", cluster.master)
         try:
             runs = [
-                _run(folder, split, way, options, notify=notify) for split in QUERIES for way, options in ways.items()
+                _run(folder, split, way, options, notify=notify) for split in splits for way, options in ways.items()
             ]
         finally:
             if cluster is not None:
                 cluster.end()
-    for split in QUERIES:
+    for split in splits:
         written = {run["sha256"] for run in runs if run["split"] == split}
         assert len(written) == 1, f"the ways of the query {split} wrote different files: {runs}"
     return {"readings": days * 144 * stations, "runs": runs}

@@ -173,6 +173,17 @@ def bits_of(column: Column) -> Integers:
     return clean.view(np.int64)
 
 
+def has_null(column: Column, kind: Kind) -> bool:
+    """Return whether any value of a column is NULL: faster than a mask."""
+    if not len(column):
+        return False
+    # NULL is the least of all integers and of all codes; the least of numbers is NaN if one of them is.
+    lowest = np.minimum.reduce(column)
+    if kind == "number":
+        return bool(np.isnan(lowest))
+    return bool(lowest == (NULL_INTEGER if kind in ("integer", "time") else NULL_CODE))
+
+
 def null_mask(column: Column, kind: Kind) -> NDArray[np.bool_]:
     """Return where a column is NULL."""
     if kind == "number":

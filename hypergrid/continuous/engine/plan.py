@@ -35,7 +35,7 @@ from hypergrid.continuous.engine.operators.window import make_window
 from hypergrid.continuous.expressions import positions
 from hypergrid.continuous.properties import list_summed_windows
 
-NO_NEEDS: Final = Needs(frozenset())
+NO_NEEDS: Final = Needs(frozenset(), leaving=False)
 
 
 @dataclass(frozen=True)
@@ -91,12 +91,20 @@ def gives_order(operator: Operator) -> bool:
     return not (isinstance(operator, BagOf) and operator.form != "union")
 
 
+def comes_in_order(operator: Operator) -> bool:
+    """Return whether the elements of a stream come in the order of their rows, without carrying it."""
+    if isinstance(operator, FilterOf | ProjectionOf | SampleOf):
+        return comes_in_order(operator.input)
+    return isinstance(operator, StreamInput)
+
+
 def list_needs(operator: Operator, needs: Needs) -> Iterator[Needs]:
     """Yield what an operator needs of each tree below it."""
     match operator:
         case WindowOf(where=where, partition=partition, form=form):
             read = needs.columns | frozenset(partition) | (frozenset() if where is None else positions(where))
-            yield Needs(read, order=needs.order or form == "rows")
+            # Which rows are the last is decided by the order of the elements.
+            yield Needs(read, order=needs.order or (form == "rows" and not comes_in_order(operator.input)))
         case FilterOf(predicate=predicate):
             yield replace(needs, columns=needs.columns | positions(predicate))
         case ProjectionOf(expressions=expressions):
@@ -125,6 +133,8 @@ def list_needs(operator: Operator, needs: Needs) -> Iterator[Needs]:
             yield from (Needs(needs.columns, order=needs.order) for _ in (left, right))
         case SampleOf(input=part):
             yield Needs(_all_of(part), order=needs.order)
+        case ToStream(input=part, form="istream"):
+            yield Needs(_all_of(part), leaving=False)
         case _:
             yield from (Needs(_all_of(part), order=needs.order and part.is_stream) for part in inputs_of(operator))
 

@@ -54,7 +54,7 @@ def impute(
     right = np.zeros(padded)
     for row in range(start, stop):
         # A plain 0 has a type of its own, for which all that is called below would be compiled again.
-        count, reporting = np.int64(0), 0
+        count, reporting = int(np.int64(0)), 0
         for station in range(stations):
             reporting += present[row, station]
             if not present[row, station] and count < max_missing:

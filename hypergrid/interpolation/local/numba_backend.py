@@ -30,7 +30,7 @@ from hypergrid.interpolation.local.neighbourhood import SECTORS, TargetChunk
 Numbers = NDArray[np.int32]
 
 
-@jit_kernel(counted=False)
+@jit_kernel(counted=False, wrapped=False)
 def choose(
     candidates: Numbers,
     sectors: NDArray[np.int8],
@@ -63,7 +63,7 @@ class Workspace(NamedTuple):
     """Factors of a chunk, and scratch arrays that its targets reuse."""
 
     factors: Factors
-    """Those of sets that targets before needed; new ones are added."""
+    """Those of the sets of earlier targets; new ones are added."""
     chosen: Numbers
     """Ranks of the selected candidates, shape (max_stations,)."""
     held: Numbers
@@ -77,11 +77,11 @@ class Workspace(NamedTuple):
     lines: Floats
     """Results of several targets, so that whole cache lines are written; shape (targets, slices + `LANES`)."""
 
-    @staticmethod
-    def empty(chunk: TargetChunk, task: LocalTask, max_factors: int) -> "Workspace":
+    @classmethod
+    def empty(cls, chunk: TargetChunk, task: LocalTask, max_factors: int) -> "Workspace":
         """Make the workspace of a task for a chunk, for at most `max_factors` sets, a power of two."""
         max_stations, slices = task.max_stations, task.slices.size
-        return Workspace(
+        return cls(
             Factors.empty(max_factors, max_stations, chunk.functions.shape[1]),
             np.empty(max_stations, dtype=np.int32),
             np.zeros(SECTORS, dtype=np.int32),

@@ -13,7 +13,7 @@ from hypergrid.wo_join import compiled as hints
 _HOME = Path(__file__).parent
 _CORE = Path(__file__).parents[3] / "core"
 SOURCES = (*sorted(_HOME.glob("*.py")), Path(hints.__file__), _CORE / "machine_code.py")
-"""InputSource files of the compiled functions."""
+"""Source files of the compiled functions."""
 _FOLDER = find_cache_folder(SOURCES)
 
 

@@ -67,11 +67,11 @@ class JoinElements(NamedTuple):
 
 
 class JoinOutput(NamedTuple):
-    """JoinedRows."""
+    """Combinations of rows."""
 
     element: Integers
     slots: Integers
-    """Shape (rows, inputs)."""
+    """Shape (inputs, rows)."""
 
 
 @jit_inline
@@ -283,24 +283,86 @@ def write_chain(join: JoinArrays, out: JoinOutput, at: Word, step: Word, slot: W
         row = index(written)
         out.element[row] = at
         for number in range(count):
-            out.slots[row, number] = join.bound[number]
-        out.slots[row, probed] = slot
+            out.slots[number, row] = join.bound[number]
+        out.slots[probed, row] = slot
         written += 1
         slot = join.records[index(chain + slot * stride)]
     return written
 
 
+@jit_inline
+def probe_indexes(join: JoinArrays, out: JoinOutput, arriving: Word, at: Word, written: Word) -> Word:
+    """Write an element's combinations with the rows of the other inputs.
+
+    Returns the number of rows written so far, -1 if the output is full.
+    """
+    steps, bound, cursors = join.steps, join.bound, join.cursors
+    count = len(join.inputs)
+    step = first_step = index(arriving * (count - 1))
+    last = first_step + count - 2
+    slot = find_head(join, step)
+    while True:
+        if slot >= 0:
+            if step < last:
+                bound[index(steps[step, PROBED])] = slot
+                cursors[step - first_step] = slot
+                step = index(step + 1)
+                slot = find_head(join, step)
+                continue
+            written = write_chain(join, out, at, step, slot, written)
+            if written < 0:
+                return written
+        if steps[step, COUNT] < 0:
+            slot = find_near_head(join, step, steps[step, NEIGHBOUR])
+            if slot >= 0:
+                continue
+        if step == first_step:
+            return written
+        step = index(step - 1)
+        slot = join.records[index(steps[step, CHAIN] + cursors[step - first_step] * steps[step, CHAIN_STRIDE])]
+
+
+@jit_inline
+def count_entering(elements: JoinElements, now: Word) -> Word:
+    """Return how many elements of an instant, of those still to come, add a row."""
+    entering: Word = np.int64(0)
+    for number in range(len(elements.ends)):
+        at = index(elements.ends[number, 0])
+        while at < elements.ends[number, 1] and elements.tau[at] == now:
+            entering += elements.sign[at] > 0
+            at = index(at + 1)
+    return entering
+
+
 @jit
-def join_elements(join: JoinArrays, elements: JoinElements, out: JoinOutput) -> tuple[Word, Word, Word]:
+def join_elements(
+    join: JoinArrays, elements: JoinElements, out: JoinOutput, is_leaving_read: Word, is_continued: Word
+) -> tuple[Word, Word, Word]:
     """Write the combinations of each element with the rows of the other inputs, in order of time.
 
-    Returns why it ended, the input of the first element that is not done (as if it had not been met), and the number of
-    rows written.
+    Parameters
+    ----------
+    is_leaving_read
+        0 if combinations that leave are not read at instants at which none enters. Where nothing can enter any more,
+        elements that leave are not probed: half of all, for windows of time without a slide.
+    is_continued
+        1 if some elements were done by a call before, perhaps those of the instant at hand.
+
+    Returns
+    -------
+    tuple[int, int, int]
+        Why it ended, the input of the first element that is not done (as if it had not been met), and the number of
+        rows written.
     """
-    records, inputs, indexes, steps = join.records, join.inputs, join.indexes, join.steps
-    bound, cursors, ends, tau = join.bound, join.cursors, elements.ends, elements.tau
+    records, inputs, indexes = join.records, join.inputs, join.indexes
+    ends, tau = elements.ends, elements.tau
     count = len(inputs)
     written: Word = np.int64(0)
+    # Of the instant at hand: whether it began in this call, elements to come that add a row, and rows that were written
+    # before it.
+    is_first, is_whole = True, False
+    now: Word = np.int64(0)
+    entering, written_before = np.int64(0), np.int64(0)
     while True:
         arriving: Word = np.int64(-1)
         at: Word = np.int64(0)
@@ -311,6 +373,11 @@ def join_elements(join: JoinArrays, elements: JoinElements, out: JoinOutput) -> 
         if arriving < 0:
             return DONE, 0, written
         arriving, at = index(arriving), index(at)
+        if not is_leaving_read and (is_first or tau[at] != now):
+            is_whole, is_first = not (is_first and is_continued), False
+            now, written_before = tau[at], written
+            if is_whole:
+                entering = count_entering(elements, now)
         slot = elements.slot[at]
         record = index(inputs[arriving, RECORD] + slot * inputs[arriving, STRIDE])
         first_index = index(inputs[arriving, FIRST_INDEX])
@@ -322,29 +389,12 @@ def join_elements(join: JoinArrays, elements: JoinElements, out: JoinOutput) -> 
                     return INDEX_FULL, arriving, written
             for key in range(inputs[arriving, KEYS]):
                 records[index(record + key)] = elements.keys[at, key]
-        bound[arriving] = slot
-        step = first_step = index(arriving * (count - 1))
-        last = first_step + count - 2
-        slot_of = find_head(join, step)
-        while True:
-            if slot_of >= 0:
-                if step < last:
-                    bound[index(steps[step, PROBED])] = slot_of
-                    cursors[step - first_step] = slot_of
-                    step = index(step + 1)
-                    slot_of = find_head(join, step)
-                    continue
-                written = write_chain(join, out, at, step, slot_of, written)
-                if written < 0:
-                    return OUTPUT_FULL, arriving, kept
-            if steps[step, COUNT] < 0:
-                slot_of = find_near_head(join, step, steps[step, NEIGHBOUR])
-                if slot_of >= 0:
-                    continue
-            if step == first_step:
-                break
-            step = index(step - 1)
-            slot_of = records[index(steps[step, CHAIN] + cursors[step - first_step] * steps[step, CHAIN_STRIDE])]
+            entering -= 1
+        if is_entering or not is_whole or entering or written > written_before:
+            join.bound[arriving] = slot
+            written = probe_indexes(join, out, arriving, at, written)
+            if written < 0:
+                return OUTPUT_FULL, arriving, kept
         if inputs[arriving, IS_PASSING] == 0:
             for number in range(first_index, stop_index):
                 if is_entering:

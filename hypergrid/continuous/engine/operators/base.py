@@ -22,16 +22,24 @@ class Needs:
     """Whether the order of rows is read."""
     slots: bool = False
     """Whether rows are referred to by slot."""
+    leaving: bool = True
+    """Whether rows that leave are read also at instants at which none enters."""
 
     def __or__(self, other: "Needs") -> "Needs":
-        return Needs(self.columns | other.columns, self.order or other.order, self.slots or other.slots)
+        return Needs(
+            self.columns | other.columns,
+            self.order or other.order,
+            self.slots or other.slots,
+            self.leaving or other.leaving,
+        )
 
 
 class StepOperator(Stateful, ABC):
     """Operator that takes the elements of its inputs round by round.
 
     A round holds all elements below a heartbeat, so that its instants are complete. The changes that an operator
-    returns lead from one bag to the next through bags: no row is removed before it is there.
+    returns lead from one bag to the next through bags: no row is removed before it is there. Where `Needs.leaving` is
+    false, rows that leave may be left out at instants at which none enters.
     """
 
     STATE: ClassVar[tuple[str, ...]] = ("first_tau",)

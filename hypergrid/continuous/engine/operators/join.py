@@ -1,5 +1,6 @@
 """Join of n inputs: elements probe the indexes of the others in order of time, each to completion."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from functools import reduce
 from typing import Final
@@ -7,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from hypergrid.continuous.algebra import JoinOf
-from hypergrid.continuous.engine.batch import Column, Elements, Integers, bits_of, null_mask
+from hypergrid.continuous.engine.batch import Column, Elements, Integers, bits_of, has_null, null_mask
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels import join as kernel
 from hypergrid.continuous.engine.kernels.grid import NO_CELL, cells_of
@@ -18,30 +19,30 @@ from hypergrid.continuous.join_plan import GridPoint, InputPlan, plan_join
 from hypergrid.core.errors import InvalidQuery
 
 ROOM: Final = 65536
-"""JoinedRows that the loop writes before it returns."""
+"""Combinations that the loop writes before it returns."""
 CELLS: Final = 64
 """Cells of an index at first."""
 
 
 class JoinedRows:
-    """JoinedRows of rows: for each input the columns by slot, or those of the elements at hand."""
+    """Combinations of rows: for each input the columns by slot, or those of the elements at hand."""
 
     def __init__(self, stores: Sequence[HeldColumns | Elements], first: Sequence[int]) -> None:
         self._stores, self._first = stores, first
 
     def refer(self, tau: Integers, sign: Column | None, slots: Integers, width: int) -> Elements:
-        """Return elements for combinations, slots of shape (n, inputs)."""
+        """Return elements for combinations, slots of shape (inputs, n)."""
 
         def gather(position: int) -> Column:
-            number = int(np.searchsorted(self._first, position, side="right")) - 1
+            number = bisect_right(self._first, position) - 1
             # Inputs without attributes share their first position with the next; none of theirs is asked for.
-            return np.asarray(self._stores[number].column(position - self._first[number])[slots[:, number]])
+            return np.asarray(self._stores[number].column(position - self._first[number])[slots[number]])
 
         return Elements(tau, sign, width, gather)
 
 
 class Join(StepOperator):
-    """JoinedRows of rows of all inputs for which a predicate is true."""
+    """Combinations of rows of all inputs for which a predicate is true."""
 
     STATE = (*StepOperator.STATE, "_number", "_capacities", "_room")
 
@@ -52,6 +53,7 @@ class Join(StepOperator):
         self._parts = parts
         # An operator above asks for the slots of the first input.
         self._gives_slots = needs.slots
+        self._is_leaving_read = int(needs.leaving)
         self._plan = plan_join(operator)
         self._passing = [part.is_stream for part in operator.inputs]
         self._is_stream = operator.is_stream
@@ -185,24 +187,25 @@ class Join(StepOperator):
             kernel.refill_index(self._join, int(index), held)
         self._describe_steps(self._join)
 
-    def _prepare(self, plan: InputPlan, elements: Elements) -> tuple[Elements, Integers]:
-        """Return the elements that can match and their keys, shape (n, keys)."""
+    def _select(self, plan: InputPlan, elements: Elements) -> tuple[Elements, list[Integers]]:
+        """Return the elements that can match, and their keys."""
         cells = [self._cells(point, elements) for point in plan.points]
+        keys = [self.evaluator.value(key, elements) for key in plan.keys]
         if len(elements):
             masks = [self.evaluator.truth(part, elements) for part in plan.filters]
-            masks += [~null_mask(self.evaluator.value(key, elements), key.kind) for key in plan.keys]
+            masks += [
+                ~null_mask(values, key.kind)
+                for key, values in zip(plan.keys, keys, strict=True)
+                if has_null(values, key.kind)
+            ]
             masks += [part != NO_CELL for part in cells]
             if masks:
                 kept = reduce(np.logical_and, masks)
                 if not kept.all():
                     rows = np.flatnonzero(kept)
-                    elements, cells = elements.take(rows), [part[rows] for part in cells]
-        keys = np.zeros((len(elements), self._most_keys), np.int64)
-        for number, key in enumerate(plan.keys):
-            keys[:, number] = bits_of(self.evaluator.value(key, elements))
-        for number, part in enumerate(cells, start=len(plan.keys)):
-            keys[:, number] = part
-        return elements, keys
+                    elements = elements.take(rows)
+                    cells, keys = [part[rows] for part in cells], [part[rows] for part in keys]
+        return elements, [*map(bits_of, keys), *cells]
 
     def _cells(self, point: GridPoint, elements: Elements) -> Integers:
         """Return the cell of a point of each element."""
@@ -211,10 +214,12 @@ class Join(StepOperator):
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
         """Return the changes of combinations."""
-        prepared = [self._prepare(plan, part) for plan, part in zip(self._plan.inputs, inputs, strict=True)]
-        elements = [part for part, _ in prepared]
+        selected = [self._select(plan, part) for plan, part in zip(self._plan.inputs, inputs, strict=True)]
+        elements = [part for part, _ in selected]
         self._make_room()
-        sizes = [len(part) for part in elements]
+        stops = np.cumsum([len(part) for part in elements])
+        ends = np.empty((len(elements), 2), np.int64)
+        ends[0, 0], ends[1:, 0], ends[:, 1] = 0, stops[:-1], stops
         tau = np.concatenate([part.tau for part in elements])
         sign = np.concatenate([part.signs() for part in elements])
         slot = np.concatenate(
@@ -223,9 +228,10 @@ class Join(StepOperator):
                 for part, is_passing in zip(elements, self._passing, strict=True)
             ]
         )
-        keys = np.concatenate([part for _, part in prepared])
-        stops = np.cumsum(sizes)
-        ends = np.stack([stops - sizes, stops], axis=1)
+        keys = np.empty((len(tau), self._most_keys), np.int64)
+        for (_, own), (start, stop) in zip(selected, ends.tolist(), strict=True):
+            for number, values in enumerate(own):
+                keys[start:stop, number] = values
         sources: list[HeldColumns | Elements] = []
         for part, operator, is_passing in zip(elements, self._parts, self._passing, strict=True):
             assert is_passing or operator.store is not None
@@ -236,35 +242,38 @@ class Join(StepOperator):
             tau[element], None if self._is_stream else sign[element], slots, len(self.attributes)
         )
         if self._gives_slots:
-            result.slots = slots[:, 0]
+            result.slots = slots[0]
         return self._give_order(result, sources, slots) if self._needs_order else result
 
     def _combine(self, given: kernel.JoinElements, combinations: JoinedRows) -> tuple[Integers, Integers]:
         """Return elements and slots of the combinations for which all of the predicate is true."""
         count = len(self._parts)
         starts = given.ends[:, 0].copy()
-        elements_of_parts, slots_of_parts = [np.empty(0, np.int64)], [np.empty((0, count), np.int64)]
+        parts: list[tuple[Integers, Integers]] = []
         reason = kernel.OUTPUT_FULL
         while reason != kernel.DONE:
-            out = kernel.JoinOutput(np.empty(self._room, np.int64), np.empty((self._room, count), np.int64))
-            reason, arriving, written = kernel.join_elements(self._join, given, out)
-            element, slots = out.element[:written], out.slots[:written]
+            out = kernel.JoinOutput(np.empty(self._room, np.int64), np.empty((count, self._room), np.int64))
+            reason, arriving, written = kernel.join_elements(
+                self._join, given, out, self._is_leaving_read, int(len(parts) > 0)
+            )
+            element, slots = out.element[:written], out.slots[:, :written]
             for number, is_passing in enumerate(self._passing):
                 # Rows of a stream are referred to by their position among the elements at hand.
                 if is_passing:
-                    slots[:, number] = element - starts[number]
+                    slots[number] = element - starts[number]
             if self._plan.rest and written:
                 candidates = combinations.refer(given.tau[element], None, slots, len(self.attributes))
                 masks = [self.evaluator.truth(part, candidates) for part in self._plan.rest]
                 kept = np.flatnonzero(reduce(np.logical_and, masks))
-                element, slots = element[kept], slots[kept]
-            elements_of_parts.append(element)
-            slots_of_parts.append(slots)
+                element, slots = element[kept], slots.take(kept, axis=1)
+            parts.append((element, slots))
             if reason == kernel.INDEX_FULL:
                 self._grow_indexes(arriving)
             elif reason == kernel.OUTPUT_FULL and not written:
                 self._room *= 2
-        return np.concatenate(elements_of_parts), np.concatenate(slots_of_parts)
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate([element for element, _ in parts]), np.concatenate([slots for _, slots in parts], axis=1)
 
     def _give_order(self, elements: Elements, sources: Sequence[HeldColumns | Elements], slots: Integers) -> Elements:
         """Return combinations with their order: the greatest stamp, then the orders of the parts from left to right."""
@@ -272,7 +281,7 @@ class Join(StepOperator):
         for number, source in enumerate(sources):
             order = source.order if isinstance(source, Elements) else source.order()
             assert order is not None
-            parts.append(order[slots[:, number]])
+            parts.append(order[slots[number]])
         stamp = reduce(np.maximum, [part[:, 0] for part in parts])
         order = np.column_stack([stamp, *(part[:, 1:] for part in parts)])
         if self._is_stream:

@@ -7,20 +7,34 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from hypergrid.continuous.algebra import FilterOf, RelationInput, StreamInput, WindowOf, walk_operators
+from hypergrid.continuous.algebra import (
+    BagOf,
+    FilterOf,
+    JoinOf,
+    Operator,
+    RelationInput,
+    StreamInput,
+    ToStream,
+    WindowOf,
+    walk_operators,
+)
 from hypergrid.continuous.engine import ContinuousEngine, ElementBatch
+from hypergrid.continuous.engine.batch import PHYSICAL, has_null, null_mask
 from hypergrid.continuous.engine.engine import STATELESS_ROUND, cut_rounds
+from hypergrid.continuous.engine.evaluation import null_of
 from hypergrid.continuous.engine.kernels import compiled
+from hypergrid.continuous.engine.kernels import join as join_kernel
+from hypergrid.continuous.engine.operators import join as join_operator
 from hypergrid.continuous.engine.warm import warm
-from hypergrid.continuous.expressions import NULL_INTEGER, Constant, Operation
+from hypergrid.continuous.expressions import NULL_INTEGER, Constant, Kind, Operation
 from hypergrid.continuous.rewrite import rewrite
 from hypergrid.core.errors import InvalidQuery, NotFound
 from tests.support.continuous_engine import collect, engine_result, make_batch
 from tests.support.continuous_feeds import Feed
 from tests.support.continuous_golden import NAMES, read_inputs, read_script
-from tests.support.continuous_oracle import Oracle, find_end, net_changes, oracle_result
+from tests.support.continuous_oracle import Change, Oracle, find_end, net_changes, oracle_result
 from tests.support.continuous_random import random_case
-from tests.support.continuous_trees import aggregate, aggregate_call, column, stream
+from tests.support.continuous_trees import aggregate, aggregate_call, call, column, project, stream
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -246,3 +260,73 @@ def list_arrays(state: object) -> Iterator[np.ndarray]:
     elif isinstance(state, dict | list):
         for part in state.values() if isinstance(state, dict) else state:
             yield from list_arrays(part)
+
+
+WINDOWS = {
+    "range": {"form": "range", "range_ns": 60},
+    "slide": {"form": "range", "range_ns": 60, "slide_ns": 20},
+    "rows": {"form": "rows", "rows": 20},
+}
+
+
+def make_join(window: dict, condition: str) -> JoinOf:
+    """Return three windows joined by their first attributes, and by a condition that no index knows."""
+    windows = tuple(WindowOf(stream(name, "a:i b:i"), **window) for name in "RST")
+    every = JoinOf(windows)
+    first, second, third = (column(every, "a", number) for number in range(3))
+    rest = call(condition, column(every, "b"), column(every, "b", 2))
+    return JoinOf(windows, call("and", call("and", call("equal", first, second), call("equal", second, third)), rest))
+
+
+@pytest.mark.parametrize("room", [3, join_operator.ROOM])
+@pytest.mark.parametrize("condition", ["unequal", "less"])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_what_leaves_a_join_is_listed_only_where_it_is_read(
+    window: str, condition: str, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(5)
+    feeds = {
+        name: ElementBatch(np.sort(rng.integers(0, 300, 100)), tuple(rng.integers(0, 9, (2, 100)))) for name in "RST"
+    }
+    monkeypatch.setattr(join_operator, "ROOM", room)
+    listed: list[int] = []
+    loop = join_kernel.join_elements
+
+    def count_rows(*arguments: object) -> tuple[int, int, int]:
+        ended = loop(*arguments)
+        listed.append(ended[2])
+        return ended
+
+    monkeypatch.setattr(join_kernel, "join_elements", count_rows)
+
+    def run(tree: Operator, cuts: list[int]) -> tuple[list[Change], int]:
+        listed.clear()
+        engine = ContinuousEngine(tree)
+        for name, feed in feeds.items():
+            engine.push(name, feed)
+        for number, cut in enumerate(cuts):
+            engine.advance(cut)
+            if number % 9 == 0:
+                engine = ContinuousEngine.restore(tree, engine.save())
+        return collect(engine), sum(listed)
+
+    join = make_join(WINDOWS[window], condition)
+    shown = project(FilterOf(join, call("greater", column(join, "b", 1), 2)), "a", "b")
+    changes, all_rows = run(shown, [400])
+    entering = sorted((tau, row) for tau, sign, row in changes if sign > 0)
+    for cuts in ([400], [*sorted(rng.integers(0, 300, 20).tolist()), 400], [*range(200), 400]):
+        elements, rows = run(ToStream(shown, "istream"), cuts)
+        assert sorted((tau, row) for tau, _, row in elements) == entering
+        assert rows < (0.9 if window == "range" else 1.0) * all_rows
+    # What else reads the same join reads all of its changes.
+    elements, rows = run(BagOf("union", ToStream(shown, "istream"), ToStream(shown, "dstream")), [400])
+    assert rows == all_rows
+    assert sorted((tau, row) for tau, _, row in elements) == sorted((tau, row) for tau, _, row in changes)
+
+
+@pytest.mark.parametrize("kind", PHYSICAL)
+def test_a_null_is_seen_wherever_a_mask_has_one(kind: Kind) -> None:
+    null = null_of(kind)
+    for values in ([], [0, 1], [null], [1, null, 0], [null, null], [-math.inf, 1] if kind == "number" else [1]):
+        held = np.array(values, PHYSICAL[kind])
+        assert has_null(held, kind) == null_mask(held, kind).any()
