@@ -78,6 +78,9 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "queries/web/test_operations.py": ("test_a_server_that_ends_while_ten_queries_run_leaves_their_states_known",),
     },
     "slow": {
+        "queries/web/routes/test_continuous_kept.py": ("test_a_stream_of_events_goes_on_after_an_error",),
+        "ingest/streaming/test_spilled_rows.py": ("test_a_limited_stream_gives_the_archive_of_a_batch_ingest",),
+        "ingest/streaming/test_saved_state.py": ("test_a_stream_with_states_in_files_is_the_same",),
         "queries/standing/test_row_alerts.py": ("test_a_long_stretch_is_evaluated_in_pieces",),
         "end_to_end/test_checks_and_slips.py": ("test_the_whole_way_is_shown_once",),
         "end_to_end/test_continuous_real_data.py": (
@@ -288,6 +291,8 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         ),
         "ingest/formats/test_dialects.py": ("test_a_table_reads_back_equal",),
         "ingest/importing/test_importer.py": (
+            "test_a_killed_import_loses_and_repeats_nothing",
+            "test_a_run_outlives_its_server_and_one_runs_at_a_time",
             "test_a_plain_table_is_described_ingested_corrected_and_ingested_again",
             "test_a_question_is_answered_by_a_feed",
             "test_a_run_that_takes_too_long_ends",

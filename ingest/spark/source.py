@@ -1,6 +1,8 @@
 """Spark data source of the spool: offsets are record numbers, tasks parse spans of records."""
 
+import os
 import pickle
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -58,6 +60,12 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:  # noqa: D102
         return [SpoolSpan(*span) for span in spans(self._spool, int(start["seq"]), int(end["seq"]), self._tasks)]
+
+    def stop(self) -> None:
+        """End the process if Spark has closed its connection, as it does when a stream ends."""
+        # pyspark would take that for an error, and report it to the connection: if Spark was faster, with a traceback.
+        if isinstance(sys.exc_info()[1], EOFError):
+            os._exit(0)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Parse the records of a span into pickled pieces for each group of stations."""
