@@ -907,6 +907,38 @@ LONG: Final[dict[str, dict[str, Less]]] = {
             2, "orders and fields of six, spread evenly"
         ),
     },
+    "hypergrid/continuous/test_partitioning.py": {
+        "test_parts_merged_are_the_whole": Less(8, "blocks of random queries of sixteen, spread evenly"),
+    },
+    "hypergrid/continuous/live/test_tap_query.py": {
+        "test_a_state_of_another_program_is_made_anew_from_the_tap": Less(3, "cases of six, spread evenly"),
+        "test_results_and_corrections_are_one_evaluation": Less(8, "each query, with one disorder of two"),
+        "test_a_restart_changes_nothing": Less(8, "each query with each ending, once in place of twice"),
+    },
+    "hypergrid/continuous/live/test_evaluation.py": {
+        "test_live_results_and_corrections_are_one_evaluation": Less(
+            10, "blocks of random queries of twenty, spread evenly"
+        ),
+    },
+    "hypergrid/continuous/live/test_at_once.py": {
+        "test_rows_are_those_that_each_arrival_makes_known": Less(6, "each query, with one disorder of two"),
+    },
+    "hypergrid/continuous/engine/test_state.py": {
+        "test_a_restored_run_gives_the_same_bits": Less(6, "blocks of random queries of twelve, spread evenly"),
+    },
+    "hypergrid/continuous/language/test_explain.py": {
+        "test_unbounded_windows_are_kept_by_the_engine_where_the_projection_has_them_kept": Less(
+            4, "blocks of random queries of eight, spread evenly"
+        ),
+    },
+    "queries/standing/test_row_alerts.py": {
+        "test_alerts_of_random_commits_are_the_episodes_of_one_back_test": Less(
+            3, "sequences of commits of six, spread evenly"
+        ),
+    },
+    "hypergrid/execution/test_clock_cells.py": {
+        "test_cells_whose_readings_change_by_shifts_are_those_named": Less(18, "cases of thirty-six, spread evenly"),
+    },
 }
 """Functions that `make test` runs in small, by file."""
 LEFT_OUT: Final = ("spark", "browser", "broker", "s3", "process", "slow")
