@@ -292,7 +292,7 @@ def _check_limits(limits: object) -> tuple[float, float]:
         low, high = np.asarray(limits, dtype=np.float64).tolist()
         if -np.inf < low < high < np.inf:
             return low, high
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     raise InvalidQuery(f"limits needs the values of the first and the last colour, in ascending order; got {limits!r}")
 

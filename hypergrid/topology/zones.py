@@ -255,7 +255,7 @@ def _make_ring(ring: object, name: str) -> NDArray[np.float64]:
     try:
         # Heights are dropped.
         points = np.array([position[:2] for position in ring], np.float64)  # type: ignore[attr-defined]
-    except (TypeError, ValueError, IndexError, KeyError):
+    except (TypeError, ValueError, IndexError, KeyError, OverflowError):
         points = np.empty(0)
     if points.ndim != 2 or points.shape[1] != 2 or not np.isfinite(points).all():
         raise InvalidQuery(f"zone {name!r} needs rings of positions [x, y], finite numbers; got {str(ring)[:80]}")

@@ -135,8 +135,9 @@ export class PanelView {
         await this.turn(() => this.draw());
         this.note(since);
       } catch (problem) {
-        if (!(problem instanceof api.Problem)) console.error(problem);
+        // A figure that came after its panel was left has no place any more.
         if (this.isLeft) return;
+        if (!(problem instanceof api.Problem)) console.error(problem);
         this.since ??= since;
         this.fail(problem);
         return;

@@ -185,7 +185,7 @@ def _read_numbers(values: NDArray[Any], what: str) -> NDArray[np.float64]:
     if kind in "biuf" or kind == "O":
         try:
             return values.astype(np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             pass
     raise InvalidQuery(
         f"hg.base needs {what} that are real numbers; got {values.dtype}; convert them, missing ones to NaN"
@@ -211,7 +211,7 @@ def _read_declared(array: xr.DataArray, key: str) -> float | None:
         return None
     try:
         return float(given)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidQuery(
             f"hg.base: the {key} of a counter needs a number, in the array's unit; got {given!r}"
         ) from error
@@ -316,7 +316,7 @@ def read_coordinate(values: xr.Variable, name: str, unit: str) -> NDArray[np.flo
     """
     try:
         numbers, given = values.to_numpy().astype(np.float64), str(values.attrs.get("units", unit))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidQuery(
             f"coordinate {name!r} needs numbers in {unit!r}; got {values.dtype}: {error}; convert it"
         ) from error

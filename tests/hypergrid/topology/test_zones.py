@@ -228,6 +228,7 @@ BOWTIE = [[0, 0], [10, 10], [10, 0], [0, 10]]
         ({"a": polygon(box(0, 0, 5, 5), box(7, 7, 8, 8))}, "zone 'a' is no valid polygon: Hole lies outside shell"),
         ({"a": {"type": "Polygon", "coordinates": [[["x", 0], [1, 0], [1, 1], ["x", 0]]]}}, "finite numbers"),
         ({"a": polygon([[0, 0], [1, 0], [1, float("nan")]])}, "finite numbers"),
+        ({"a": polygon([[0, 0], [1, 0], [1, 10**400]])}, "finite numbers"),
         ({"a": {"type": "Polygon", "coordinates": 3}}, "without a ring"),
         ({"a": {"type": "MultiPolygon", "coordinates": [3]}}, "without a ring"),
         ({"file": "zones.geojson"}, "a file can be named by hg.zones and in a query file only"),
