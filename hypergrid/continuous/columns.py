@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from hypergrid.continuous.engine import Texts
 from hypergrid.continuous.engine.batch import EMPTY, PHYSICAL, Column, Integers
-from hypergrid.continuous.engine.evaluation import null_of
-from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER, Kind
+from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER, Kind, null_of
 from hypergrid.continuous.records import SIGN, TAU
 from hypergrid.core.errors import InvalidQuery, InvalidUnit
 from hypergrid.core.lazy_libraries import pd

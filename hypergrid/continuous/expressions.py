@@ -15,6 +15,7 @@ boolean  int64          0 or 1; NULL is SQL's unknown       ``NULL_CODE``
 Logic has three values: a comparison with NULL is NULL, and a filter keeps a row only if its predicate is true.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
@@ -27,6 +28,13 @@ GREATEST_INTEGER: Final = 2**63 - 1
 """Heartbeat past all instants, which are below it."""
 NULL_CODE: Final = -1
 """NULL of texts (codes from 0) and booleans."""
+
+
+def null_of(kind: Kind) -> float | int:
+    """Return what stands for NULL in a kind."""
+    if kind == "number":
+        return math.nan
+    return NULL_INTEGER if kind in ("integer", "time") else NULL_CODE
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from hypergrid.continuous.columns import check_frame, encode_column, instants_of, kind_of, unit_of
 from hypergrid.continuous.engine import ChangeBatch, ElementBatch, Texts
 from hypergrid.continuous.engine.batch import PHYSICAL, Column, Integers, Signs
-from hypergrid.continuous.engine.evaluation import null_of
 from hypergrid.continuous.engine.row_table import RowTable, pack
-from hypergrid.continuous.expressions import NULL_INTEGER, Attribute, Attributes, Kind
+from hypergrid.continuous.expressions import NULL_INTEGER, Attribute, Attributes, Kind, null_of
 from hypergrid.continuous.records import SIGN, TAU, StreamCatalogue
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.lazy_libraries import pd

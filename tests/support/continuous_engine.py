@@ -7,8 +7,7 @@ import numpy as np
 from hypergrid.continuous.algebra import Operator, RelationInput, StreamInput, walk_operators
 from hypergrid.continuous.engine import ContinuousEngine, ElementBatch, Texts
 from hypergrid.continuous.engine.batch import PHYSICAL, Column
-from hypergrid.continuous.engine.evaluation import null_of
-from hypergrid.continuous.expressions import Attributes, Kind
+from hypergrid.continuous.expressions import Attributes, Kind, null_of
 from tests.support.continuous_oracle import Change, Relations, Streams
 from tests.support.continuous_scalars import Row, Value
 

@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 from hypergrid.continuous.engine.batch import PHYSICAL, Column, Elements, Integers, null_mask
 from hypergrid.continuous.engine.patterns import match_like, match_regex, parse_regions
 from hypergrid.continuous.engine.texts import Texts
-from hypergrid.continuous.expressions import NULL_CODE, NULL_INTEGER, Constant, Expression, Kind, Operation, Reference
+from hypergrid.continuous.expressions import (
+    NULL_CODE,
+    NULL_INTEGER,
+    Constant,
+    Expression,
+    Kind,
+    Operation,
+    Reference,
+    null_of,
+)
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.geodesy import arc_m, places_m
 
@@ -104,13 +113,6 @@ NUMERIC: Final[dict[str, Callable[..., Any]]] = {
 LOGICAL: Final = frozenset(
     (*COMPLEMENTS, "and", "or", "not", "is_null", "in", "like", "regex", "inside"),
 )
-
-
-def null_of(kind: Kind) -> float | int:
-    """Return what stands for NULL in a kind."""
-    if kind == "number":
-        return np.nan
-    return NULL_INTEGER if kind in ("integer", "time") else NULL_CODE
 
 
 class ExpressionEvaluator:

@@ -30,9 +30,10 @@ BATCH_FLOATS = 2**21
 """Numbers in one batch of small systems (16 MiB)."""
 PIECE_PAIRS = 2_000_000
 """Pairs of a target and a station whose right-hand sides are computed and used together (16 MB)."""
-# With some tens of stations, the weights of this many targets fit into the cache.
-TARGETS_AT_ONCE = 2048
+TARGETS_AT_ONCE = 256
 """Targets whose variance growth is computed together."""
+LOSS_FLOATS = 2**18
+"""Weights of them at the missing stations of a batch of masks: 2 MiB, as each pass over more would miss the cache."""
 
 # At this size an inverse is some tens of milliseconds of work.
 WORTH_TILES = 3 * TILE
@@ -245,13 +246,29 @@ class KrigingField(Field):
         """
         result = np.zeros((len(self.present), len(solved)))
         result[~self.present.any(axis=1)] = np.nan
-        weights = np.ascontiguousarray(solved.T)
-        for span in split_work(len(solved), TARGETS_AT_ONCE):
-            inside = weights[:, span]
-            for missing, roots, slices, mask_numbers in self._losses:
-                half = roots @ inside[missing]
-                grown = np.einsum("mct,mct->mt", half, half)
-                result[slices, span] = grown[mask_numbers]
+        weights, losses = np.ascontiguousarray(solved.T), self._losses
+        room = TARGETS_AT_ONCE * max((missing.size for missing, *_ in losses), default=0)
+
+        def piece(span: slice) -> None:
+            inside = np.ascontiguousarray(weights[:, span])
+            # Arrays of their own for each product cost more than the products, where the allocator gives them back.
+            lost, reduced = np.empty((2, room))
+            for missing, roots, slices, mask_numbers in losses:
+                shape = (*missing.shape, inside.shape[1])
+                size = missing.size * inside.shape[1]
+                part, half = lost[:size].reshape(shape), reduced[:size].reshape(shape)
+                # All stations are there: "clip" only spares a copy.
+                np.take(inside, missing, axis=0, out=part, mode="clip")
+                np.matmul(roots, part, out=half)
+                result[slices, span] = np.einsum("mct,mct->mt", half, half)[mask_numbers]
+
+        if self._job_pairs > WORTH_COMPILED:
+            from hypergrid.interpolation.kernels.threads import share  # noqa: PLC0415
+
+            share(piece, [slice(first, first + TARGETS_AT_ONCE) for first in range(0, len(solved), TARGETS_AT_ONCE)])
+        else:
+            for span in split_work(len(solved), TARGETS_AT_ONCE):
+                piece(span)
         return result
 
     @cached_property
@@ -269,7 +286,7 @@ class KrigingField(Field):
                 by_count.setdefault(len(missing), []).append((missing, slices))
         batches = []
         for count, sets in by_count.items():
-            for span in split_work(len(sets), BATCH_FLOATS // (count * max(count, TARGETS_AT_ONCE))):
+            for span in split_work(len(sets), LOSS_FLOATS // (count * max(count, TARGETS_AT_ONCE))):
                 part = sets[span]
                 missing = np.stack([missing for missing, _ in part])
                 blocks = self.inverse[missing[:, :, None], missing[:, None, :]]

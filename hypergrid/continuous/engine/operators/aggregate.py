@@ -7,7 +7,7 @@ import numpy as np
 
 from hypergrid.continuous.algebra import AggregateCall, AggregateOf
 from hypergrid.continuous.engine.batch import PHYSICAL, Column, Elements, Integers, bits_of, no_elements
-from hypergrid.continuous.engine.evaluation import ExpressionEvaluator, null_of
+from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels import groups as kernel
 from hypergrid.continuous.engine.kernels.aggregates import change_groups
 from hypergrid.continuous.engine.kernels.extremes import WORDS as EXTREME_WORDS
@@ -16,7 +16,7 @@ from hypergrid.continuous.engine.kernels.panes import PART_WORDS, STATE_WORDS, S
 from hypergrid.continuous.engine.kernels.sums import WORDS
 from hypergrid.continuous.engine.operators.base import StepOperator
 from hypergrid.continuous.engine.row_table import RowTable, pack
-from hypergrid.continuous.expressions import NULL_INTEGER, Expression, Kind, Operation
+from hypergrid.continuous.expressions import NULL_INTEGER, Expression, Kind, Operation, null_of
 
 SIZES: Final = {
     kernel.COUNTING: 1,

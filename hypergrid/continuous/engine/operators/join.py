@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from hypergrid.continuous.algebra import JoinOf
-from hypergrid.continuous.engine.batch import Column, Elements, Integers, bits_of, has_null, null_mask
+from hypergrid.continuous.engine.batch import Column, Elements, Integers, bits_of, has_null, null_mask, number_rows
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels import join as kernel
 from hypergrid.continuous.engine.kernels.grid import NO_CELL, cells_of
@@ -287,7 +287,7 @@ class Join(StepOperator):
         if self._is_stream:
             keys = [order[:, column] for column in range(order.shape[1] - 1, -1, -1)]
             elements = elements.take(np.lexsort([*keys, elements.tau]))
-            order = np.stack([elements.tau, np.arange(self._number, self._number + len(elements))], axis=1)
+            order = number_rows(elements.tau, self._number)
             self._number += len(elements)
         return Elements(elements.tau, elements.sign, elements.width, elements.column, order)
 

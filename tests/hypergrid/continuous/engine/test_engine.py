@@ -21,12 +21,11 @@ from hypergrid.continuous.algebra import (
 from hypergrid.continuous.engine import ContinuousEngine, ElementBatch
 from hypergrid.continuous.engine.batch import PHYSICAL, has_null, null_mask
 from hypergrid.continuous.engine.engine import STATELESS_ROUND, cut_rounds
-from hypergrid.continuous.engine.evaluation import null_of
 from hypergrid.continuous.engine.kernels import compiled
 from hypergrid.continuous.engine.kernels import join as join_kernel
 from hypergrid.continuous.engine.operators import join as join_operator
 from hypergrid.continuous.engine.warm import warm
-from hypergrid.continuous.expressions import NULL_INTEGER, Constant, Kind, Operation
+from hypergrid.continuous.expressions import NULL_INTEGER, Constant, Kind, Operation, null_of
 from hypergrid.continuous.rewrite import rewrite
 from hypergrid.core.errors import InvalidQuery, NotFound
 from tests.support.continuous_engine import collect, engine_result, make_batch
