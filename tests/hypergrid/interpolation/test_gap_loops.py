@@ -1,4 +1,4 @@
-"""Gaps filled one slice after the other by compiled loops equal gaps filled in batches."""
+"""Gaps: filled one slice after the other by compiled loops or in batches, and what they add to variances."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from hypergrid.interpolation.kernels.covariance import WORTH_COMPILED
 from hypergrid.interpolation.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
-from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.field import TARGETS_AT_ONCE, KrigingField
 from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.variograms.variogram import Variogram, variogram
 
@@ -57,3 +57,23 @@ def from_present(line: np.ndarray, places_m: np.ndarray, model: Variogram) -> np
         return np.full(len(line), np.nan)
     stations = Stations(places_m[heard], tuple(map(str, np.flatnonzero(heard))))
     return KrigingField(KrigingSystem.of(stations, model), line[None, heard]).estimate(Targets(places_m))[0]
+
+
+@pytest.mark.parametrize("drift", [Drift(), Drift(degree=1)])
+def test_what_gaps_add_to_variances_is_the_same_in_tiles_on_threads(drift: Drift) -> None:
+    rng = np.random.default_rng(8)
+    places_m, model = rng.uniform(0, 1000, (40, 2)), variogram("exponential", psill=2.0, range_m=600.0, nugget=0.1)
+    stations = Stations(places_m, tuple(f"s{i}" for i in range(40)))
+    field = KrigingField(KrigingSystem.of(stations, model, drift), some_values(rng, 90, 40))
+    # Three tiles of targets, the last one of a few.
+    targets = Targets(rng.uniform(0, 1000, (2 * TARGETS_AT_ONCE + 5, 2)))
+    weights = field.system.sides(targets) @ field.inverse
+    expected = np.zeros((90, targets.count))
+    for number, present in enumerate(field.present):
+        lost = np.flatnonzero(~present)
+        solved = np.linalg.solve(field.inverse[np.ix_(lost, lost)], weights[:, lost].T)
+        expected[number] = (weights[:, lost].T * solved).sum(axis=0) if present.any() else np.nan
+    serial = field.growth(weights)
+    np.testing.assert_allclose(serial, expected, rtol=1e-8, atol=1e-10)
+    field.expect(WORTH_COMPILED, 90)
+    np.testing.assert_array_equal(field.growth(weights), serial)
