@@ -546,6 +546,19 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
 }
 """Marks of single functions: of those of a file, by mark."""
 LONG: Final[dict[str, dict[str, Less]]] = {
+    "bench/test_cql_spark_bench.py": {
+        "test_each_way_writes_the_same_file": Less(
+            0, "a benchmark in small, on Spark; ingest/spark/test_backtest.py compares files with those of one process"
+        ),
+    },
+    "bench/test_scale_bench.py": {
+        "test_queries_take_what_is_projected": Less(
+            0, "a benchmark in small; hypergrid/execution/test_plan.py has peaks below what is projected"
+        ),
+    },
+    "bench/test_standing_bench.py": {
+        "test_strategies_meet_the_same_live_load_and_stand_in_one_table": Less(0, "a benchmark in small"),
+    },
     "bench/test_archive_year_bench.py": {
         "test_a_very_short_year_is_measured": Less(0, "a benchmark in small"),
     },
@@ -596,16 +609,21 @@ LONG: Final[dict[str, dict[str, Less]]] = {
             2, "two plans of four; hypergrid/execution/test_plan.py has others"
         ),
     },
-    "bench/test_orders_bench.py": dict.fromkeys(
-        (
-            "test_days_by_hours_are_told_best_by_the_walk",
-            "test_maps_are_told_best_coarse_to_fine_and_worst_row_by_row",
-            "test_nothing_is_off_where_all_is_computed",
-            "test_tables_and_the_plot_have_all_pictures",
-            "test_the_default_of_engine_server_and_page_is_the_order_with_the_smallest_errors",
+    "bench/test_orders_bench.py": {
+        **dict.fromkeys(
+            (
+                "test_days_by_hours_are_told_best_by_the_walk",
+                "test_maps_are_told_best_coarse_to_fine_and_worst_row_by_row",
+                "test_nothing_is_off_where_all_is_computed",
+                "test_tables_and_the_plot_have_all_pictures",
+                "test_the_default_of_engine_server_and_page_is_the_order_with_the_smallest_errors",
+            ),
+            Less(
+                0, "of a choice that was made once, over six pictures; hypergrid/execution/test_orders.py judges errors"
+            ),
         ),
-        Less(0, "of a choice that was made once, over six pictures; hypergrid/execution/test_orders.py judges errors"),
-    ),
+        "test_what_is_judged_is_what_the_engine_shows": Less(2, "orders and pictures of six, the first and the last"),
+    },
     "bench/test_pages_bench.py": {
         "test_a_board_follows_and_keeps_no_figures": Less(
             0, "a benchmark in small; browser/test_boards.py has panels that follow new readings in place"
@@ -651,7 +669,7 @@ LONG: Final[dict[str, dict[str, Less]]] = {
         ),
     },
     "bench/test_tasks_bench.py": {
-        "test_both_sides_answer": Less(3, "tasks of ten, spread evenly"),
+        "test_both_sides_answer": Less(1, "task of ten, the first"),
     },
     "bench/test_walk_pictures.py": dict.fromkeys(
         (
@@ -804,6 +822,12 @@ LONG: Final[dict[str, dict[str, Less]]] = {
     "hypergrid/analysis/test_growing.py": {
         "test_updates_equal_computing_anew": Less(1, "arrays of instants; of ends of intervals in the soak"),
     },
+    "hypergrid/execution/test_buffers.py": {
+        "test_with_buffers_no_cell_is_computed_twice": Less(40, "chains and blocks of eighty, spread evenly"),
+    },
+    "hypergrid/formats/test_in_parts.py": {
+        "test_pieces_give_what_the_whole_gives": Less(10, "questions and formats of twenty, spread evenly"),
+    },
     "hypergrid/test_to_zarr.py": {
         "test_a_store_is_what_compute_gives": Less(20, "questions of 60, spread evenly"),
     },
@@ -906,6 +930,7 @@ LONG: Final[dict[str, dict[str, Less]]] = {
         "test_estimates_are_exact_where_computed_and_finite_elsewhere": Less(
             2, "orders and fields of six, spread evenly"
         ),
+        "test_errors_of_estimates_are_what_they_say": Less(9, "orders, widths and counts of 27, spread evenly"),
     },
     "hypergrid/continuous/test_partitioning.py": {
         "test_parts_merged_are_the_whole": Less(8, "blocks of random queries of sixteen, spread evenly"),

@@ -32,7 +32,7 @@ from hypergrid.continuous.engine.operators.source import InputSource
 from hypergrid.continuous.engine.operators.stateless import Filter, Projection, Sample, Union
 from hypergrid.continuous.engine.operators.to_stream import ChangeStream, RelationStream
 from hypergrid.continuous.engine.operators.window import make_window
-from hypergrid.continuous.expressions import positions
+from hypergrid.continuous.expressions import Reference, positions
 from hypergrid.continuous.properties import list_summed_windows
 
 NO_NEEDS: Final = Needs(frozenset(), leaving=False)
@@ -109,7 +109,9 @@ def list_needs(operator: Operator, needs: Needs) -> Iterator[Needs]:
             yield replace(needs, columns=needs.columns | positions(predicate))
         case ProjectionOf(expressions=expressions):
             read = frozenset().union(*(positions(expressions[position]) for position in needs.columns))
-            yield replace(needs, columns=read)
+            kept = (expressions[position] for position in needs.compared or ())
+            compared = frozenset(each.position for each in kept if isinstance(each, Reference))
+            yield replace(needs, columns=read, compared=compared)
         case JoinOf(inputs=inputs, predicate=predicate):
             read = needs.columns | (frozenset() if predicate is None else positions(predicate))
             first = 0
@@ -134,7 +136,7 @@ def list_needs(operator: Operator, needs: Needs) -> Iterator[Needs]:
         case SampleOf(input=part):
             yield Needs(_all_of(part), order=needs.order)
         case ToStream(input=part, form="istream"):
-            yield Needs(_all_of(part), leaving=False)
+            yield Needs(_all_of(part), leaving=False, compared=_all_of(part))
         case _:
             yield from (Needs(_all_of(part), order=needs.order and part.is_stream) for part in inputs_of(operator))
 

@@ -67,6 +67,8 @@ def write_net(elements: NetElements, out: NetOutput, changed: Word, wanted: Word
 def net_changes(elements: NetElements, out: NetOutput) -> Word:
     """Write the net changes at each instant: rows that leave, then rows that enter, each in order of its first element.
 
+    Where all enter, they stay as they come.
+
     There must be room for n rows. Returns how many there are.
     """
     tau, sign, number, first = elements.tau, elements.sign, elements.number, elements.first
@@ -74,13 +76,18 @@ def net_changes(elements: NetElements, out: NetOutput) -> Word:
     written, at, n = 0, 0, len(tau)
     while at < n:
         now, start, changed = tau[at], at, 0
-        # A single element, as usual, needs no counting.
-        if at + 1 == n or tau[at + 1] != now:
-            out.element[written], out.sign[written] = at, sign[at]
-            written += 1
-            at += 1
+        leaving, stop = 0, at
+        while stop < n and tau[stop] == now:
+            leaving += sign[stop] < 0
+            stop += 1
+        # A single element, as usual, and elements that all enter need no counting.
+        if leaving == 0 or stop == start + 1:
+            while at < stop:
+                out.element[written], out.sign[written] = at, sign[at]
+                written += 1
+                at += 1
             continue
-        while at < n and tau[at] == now:
+        while at < stop:
             if number[at] < 0:
                 number_row(elements, start, at)
             if count[number[at]] == 0:

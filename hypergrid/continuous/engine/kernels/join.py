@@ -26,6 +26,10 @@ These are the first link and the words a record of the chains, table and mask of
 the first source the input, the first key and the words a record. The number of keys is negative where the last one is
 a cell, around which others are searched.
 """
+COMPARED_KEY, COMPARED_CLASS, COMPARED_WORDS = 0, 1, 2
+"""Words of what rows of an input are compared by: a key, and which keys are equal to it in combinations; or both -1."""
+FEW = 8
+"""Elements of an instant that enter, with which those that leave are compared."""
 IS_NEAR, NEIGHBOUR, STEP_WORDS = 11, 12, 13
 """Words of a step that searches cells: that it does, and scratch: the number of the neighbour that follows."""
 VACANT = -1
@@ -52,6 +56,10 @@ class JoinArrays(NamedTuple):
     """Scratch: slot of each input in the combination at hand."""
     cursors: Integers
     """Scratch: slot of each step."""
+    compared: Integers
+    """Shape (inputs, `COMPARED_WORDS`): combinations with other values of this key are other rows above the join."""
+    entering: Integers
+    """Scratch: class and key of the first elements of an instant that enter, shape (`FEW`, 2)."""
 
 
 class JoinElements(NamedTuple):
@@ -323,15 +331,39 @@ def probe_indexes(join: JoinArrays, out: JoinOutput, arriving: Word, at: Word, w
 
 
 @jit_inline
-def count_entering(elements: JoinElements, now: Word) -> Word:
-    """Return how many elements of an instant, of those still to come, add a row."""
+def list_entering(join: JoinArrays, elements: JoinElements, now: Word) -> Word:
+    """List the first elements of an instant that add a row, and return how many do; no element of it is done yet."""
     entering: Word = np.int64(0)
     for number in range(len(elements.ends)):
         at = index(elements.ends[number, 0])
         while at < elements.ends[number, 1] and elements.tau[at] == now:
-            entering += elements.sign[at] > 0
+            if elements.sign[at] > 0:
+                if entering < FEW:
+                    key, row = join.compared[number, COMPARED_KEY], index(entering)
+                    join.entering[row, 0] = join.compared[number, COMPARED_CLASS]
+                    join.entering[row, 1] = 0 if key < 0 else elements.keys[at, index(key)]
+                entering += 1
             at = index(at + 1)
     return entering
+
+
+@jit_inline
+def may_cancel(join: JoinArrays, arriving: Word, record: Word, entering: Word) -> Word:
+    """Return 1 if combinations of a record that leaves can be equal to some of those that enter at its instant.
+
+    Parameters
+    ----------
+    entering
+        Elements that enter, of which the first are listed.
+    """
+    key = join.compared[arriving, COMPARED_KEY]
+    if key < 0 or entering > FEW:
+        return 1
+    held = join.records[index(record + key)]
+    for row in range(entering):
+        if join.entering[row, 0] != join.compared[arriving, COMPARED_CLASS] or join.entering[row, 1] == held:
+            return 1
+    return 0
 
 
 @jit
@@ -343,8 +375,9 @@ def join_elements(
     Parameters
     ----------
     is_leaving_read
-        0 if combinations that leave are not read at instants at which none enters. Where nothing can enter any more,
-        elements that leave are not probed: half of all, for windows of time without a slide.
+        0 if combinations that leave are not read where no equal row enters at the same instant. Elements that leave are
+        not probed then where nothing can enter, half of all for windows of time without a slide, and where all that
+        enters differs by the key that is compared, as mostly in windows of rows.
     is_continued
         1 if some elements were done by a call before, perhaps those of the instant at hand.
 
@@ -358,11 +391,11 @@ def join_elements(
     ends, tau = elements.ends, elements.tau
     count = len(inputs)
     written: Word = np.int64(0)
-    # Of the instant at hand: whether it began in this call, elements to come that add a row, and rows that were written
-    # before it.
+    # Of the instant at hand: whether it began in this call, elements that add a row, those of them to come, and rows
+    # that were written before it.
     is_first, is_whole = True, False
     now: Word = np.int64(0)
-    entering, written_before = np.int64(0), np.int64(0)
+    listed, entering, written_before = np.int64(0), np.int64(0), np.int64(0)
     while True:
         arriving: Word = np.int64(-1)
         at: Word = np.int64(0)
@@ -377,7 +410,7 @@ def join_elements(
             is_whole, is_first = not (is_first and is_continued), False
             now, written_before = tau[at], written
             if is_whole:
-                entering = count_entering(elements, now)
+                entering = listed = list_entering(join, elements, now)
         slot = elements.slot[at]
         record = index(inputs[arriving, RECORD] + slot * inputs[arriving, STRIDE])
         first_index = index(inputs[arriving, FIRST_INDEX])
@@ -390,7 +423,8 @@ def join_elements(
             for key in range(inputs[arriving, KEYS]):
                 records[index(record + key)] = elements.keys[at, key]
             entering -= 1
-        if is_entering or not is_whole or entering or written > written_before:
+        can_enter = entering > 0 or written > written_before
+        if is_entering or not is_whole or (can_enter and may_cancel(join, arriving, record, listed)):
             join.bound[arriving] = slot
             written = probe_indexes(join, out, arriving, at, written)
             if written < 0:

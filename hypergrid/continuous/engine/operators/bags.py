@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from hypergrid.continuous.algebra import BagOf, DistinctOf
-from hypergrid.continuous.engine.batch import Elements, Integers, concatenate
+from hypergrid.continuous.engine.batch import EMPTY, Elements, Integers, concatenate
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels.bags import (
     DISTINCT,
@@ -87,8 +87,9 @@ class Netting:
     def apply(self, elements: Elements, positions: Sequence[int], sign: int = 0) -> Elements:
         """Return the rows that leave and enter at each instant, or those of one sign; equal rows do not do both."""
         count = len(elements)
-        if not count or (elements.sign is None and not positions):
-            return elements
+        if not count or elements.sign is None or np.minimum.reduce(elements.sign) > 0:
+            # Rows that enter only are net.
+            return elements if sign >= 0 else elements.take(EMPTY)
         rows = pack([elements.column(position) for position in positions], count)
         numbers = self._number(elements.tau, rows)
         given = NetElements(elements.tau, elements.signs(), rows, numbers, self._count, np.empty(count, np.int64))

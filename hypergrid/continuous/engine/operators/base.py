@@ -23,14 +23,18 @@ class Needs:
     slots: bool = False
     """Whether rows are referred to by slot."""
     leaving: bool = True
-    """Whether rows that leave are read also at instants at which none enters."""
+    """Whether rows that leave are read also where no equal row enters at the same instant."""
+    compared: frozenset[int] | None = None
+    """Attributes that rows must have in common to be equal, where `leaving` is false; None if nothing reads them."""
 
     def __or__(self, other: "Needs") -> "Needs":
+        both = [each for each in (self.compared, other.compared) if each is not None]
         return Needs(
             self.columns | other.columns,
             self.order or other.order,
             self.slots or other.slots,
             self.leaving or other.leaving,
+            frozenset.intersection(*both) if both else None,
         )
 
 
@@ -39,7 +43,7 @@ class StepOperator(Stateful, ABC):
 
     A round holds all elements below a heartbeat, so that its instants are complete. The changes that an operator
     returns lead from one bag to the next through bags: no row is removed before it is there. Where `Needs.leaving` is
-    false, rows that leave may be left out at instants at which none enters.
+    false, rows that leave may be left out where none that enters at the same instant has the same `Needs.compared`.
     """
 
     STATE: ClassVar[tuple[str, ...]] = ("first_tau",)

@@ -1,6 +1,7 @@
 """Join of n inputs: elements probe the indexes of the others in order of time, each to completion."""
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
 from typing import Final
@@ -15,7 +16,8 @@ from hypergrid.continuous.engine.kernels.grid import NO_CELL, cells_of
 from hypergrid.continuous.engine.operators.base import Needs, StepOperator
 from hypergrid.continuous.engine.row_store import HeldColumns
 from hypergrid.continuous.engine.state import State
-from hypergrid.continuous.join_plan import GridPoint, InputPlan, plan_join
+from hypergrid.continuous.expressions import positions
+from hypergrid.continuous.join_plan import GridPoint, InputPlan, JoinPlan, plan_join
 from hypergrid.core.errors import InvalidQuery
 
 ROOM: Final = 65536
@@ -55,6 +57,7 @@ class Join(StepOperator):
         self._gives_slots = needs.slots
         self._is_leaving_read = int(needs.leaving)
         self._plan = plan_join(operator)
+        self._compared = list_compared(self._plan, needs.compared or frozenset())
         self._passing = [part.is_stream for part in operator.inputs]
         self._is_stream = operator.is_stream
         self._needs_order = needs.order
@@ -99,6 +102,8 @@ class Join(StepOperator):
             np.array(sources, np.int64).reshape(len(sources), 2),
             np.zeros(count, np.int64),
             np.zeros(count, np.int64),
+            np.array(self._compared, np.int64),
+            np.zeros((kernel.FEW, 2), np.int64),
         )
         state = self._place_records(state, self._capacities)
         self._describe_steps(state)
@@ -290,6 +295,33 @@ class Join(StepOperator):
             order = number_rows(elements.tau, self._number)
             self._number += len(elements)
         return Elements(elements.tau, elements.sign, elements.width, elements.column, order)
+
+
+def list_compared(plan: JoinPlan, compared: frozenset[int]) -> list[tuple[int, int]]:
+    """Return the key of each input that equal rows above the join have in common, and its class; or -1 twice.
+
+    Parameters
+    ----------
+    compared
+        Attributes of the join that equal rows have in common.
+    """
+    # In a combination all keys of a class are equal, so one of them that is made of such attributes is enough.
+    common = {
+        number
+        for part in plan.inputs
+        for key, number in zip(part.keys, part.classes, strict=True)
+        if {part.first + position for position in positions(key)} <= compared
+    }
+    # Inputs are compared with each other if their classes are the same.
+    shares = Counter(number for part in plan.inputs for number in part.classes if number in common)
+    chosen = [
+        max(common & set(part.classes), key=lambda number: (shares[number], -number), default=-1)
+        for part in plan.inputs
+    ]
+    return [
+        (-1 if number < 0 else part.classes.index(number), number)
+        for part, number in zip(plan.inputs, chosen, strict=True)
+    ]
 
 
 def _form_of(inputs: Integers, indexes: Integers) -> tuple[list[list[int]], list[list[int]]]:
