@@ -10,8 +10,9 @@ ATLAS := viz/atlas/countries-110m.json
 export NODE_PATH := $(CURDIR)/$(JUDGES)/node_modules
 # The tests of a file stay together, and what takes longest comes first.
 SPREAD := --maxprocesses=4 --dist loadfile --no-loadscope-reorder
-# Many tests of the whole wait for other processes: two workers more than there are processors fill these waits.
-WORKERS := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
+# Many tests of the whole wait for other processes: one worker more than there are processors fills these waits. Two more
+# took as long on two processors, and a page was too slow for a test.
+WORKERS := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 CHECK := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache
 # Bytecode is kept, also where the environment forbids it: else each process that a test starts compiles all it imports.
 quick test soak: export PYTHONDONTWRITEBYTECODE :=

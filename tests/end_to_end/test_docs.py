@@ -1,4 +1,4 @@
-"""The guide is true: the code of each page runs as printed."""
+"""The guide is true: the code of each page runs as printed, that of pages with pictures in `test_docs_site.py`."""
 
 import re
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.own_functions import forgotten_functions
 from tools.docs.blocks import NOT_RUN, PAGES, ROOT, RUNNERS, BlockFailed, list_pages, read_blocks, run_page
+from tools.docs.build import list_pictures
 
 GALLERY = "gallery.md"
-"""Its pictures are drawn when the site is built (`test_docs_site.py`)."""
 DEPLOYMENT = ROOT / "ingest" / "deployment"
 
 
@@ -28,7 +28,7 @@ def _no_functions_left() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("page", [page for page in list_pages() if page != GALLERY])
+@pytest.mark.parametrize("page", [page for page in list_pages() if not list_pictures(page)])
 def test_the_code_of_a_page_runs_as_printed(page: str, demo: Path, tmp_path: Path) -> None:
     run_page(page, tmp_path, demo)
     plt.close("all")

@@ -70,10 +70,15 @@ def build(out: Path = DOCS, *, archive: Path | None = None) -> None:
         shutil.move(site, out)
 
 
+def list_pictures(page: str) -> list[str]:
+    """Return the pictures that the code of a page writes."""
+    return _PICTURE.findall((PAGES / page).read_text(encoding="utf-8"))
+
+
 def draw_pictures(source: Path, work: Path, archive: Path) -> None:
     """Run the pages that show pictures of their own, and put these beside them."""
     for page in list_pages():
-        pictures = _PICTURE.findall((PAGES / page).read_text(encoding="utf-8"))
+        pictures = list_pictures(page)
         if not pictures:
             continue
         folder = work / page.removesuffix(".md").replace("/", "-")

@@ -28,7 +28,8 @@ PHYSICAL: Final[dict[Kind, type]] = {
 class ElementBatch:
     """Elements of a stream, or insertions and deletions of a relation.
 
-    Elements of one instant are ordered by (arrival, series, number), by their position where these are absent.
+    Elements of one instant are ordered by (arrival, series, number), by their position where these are absent. Arrays
+    are not copied: they must not change once the batch was pushed.
     """
 
     tau: Integers
@@ -124,7 +125,7 @@ def elements_of(
     return Elements(tau, sign, len(columns), gather, order)
 
 
-def number_rows(tau: Integers, first: int) -> Integers:
+def make_order(tau: Integers, first: int) -> Integers:
     """Return the order of the rows of a stream, shape (n, 2): their instants, and numbers that go on from `first`."""
     # Half of the time that np.stack takes for a few hundred rows.
     order = np.empty((len(tau), 2), np.int64)

@@ -33,7 +33,10 @@ PIECE_PAIRS = 2_000_000
 TARGETS_AT_ONCE = 256
 """Targets whose variance growth is computed together."""
 LOSS_FLOATS = 2**18
-"""Weights of them at the missing stations of a batch of masks: 2 MiB, as each pass over more would miss the cache."""
+"""Weights of these targets at the missing stations of a batch of masks: 2 MiB, which the cache holds.
+
+A single mask may have more.
+"""
 
 # At this size an inverse is some tens of milliseconds of work.
 WORTH_TILES = 3 * TILE
@@ -246,19 +249,22 @@ class KrigingField(Field):
         """
         result = np.zeros((len(self.present), len(solved)))
         result[~self.present.any(axis=1)] = np.nan
-        weights, losses = np.ascontiguousarray(solved.T), self._losses
-        room = TARGETS_AT_ONCE * max((missing.size for missing, *_ in losses), default=0)
+        losses = self._losses
+        if not losses:
+            return result
+        room = min(TARGETS_AT_ONCE, len(solved)) * max(missing.size for missing, *_ in losses)
 
         def piece(span: slice) -> None:
-            inside = np.ascontiguousarray(weights[:, span])
-            # Arrays of their own for each product cost more than the products, where the allocator gives them back.
-            lost, reduced = np.empty((2, room))
+            weights = np.ascontiguousarray(solved[span].T)
+            # Two arrays serve all products of a tile: where the allocator returns freed pages, clearing new ones took
+            # longer than the products.
+            of_missing, halves = np.empty((2, room))
             for missing, roots, slices, mask_numbers in losses:
-                shape = (*missing.shape, inside.shape[1])
-                size = missing.size * inside.shape[1]
-                part, half = lost[:size].reshape(shape), reduced[:size].reshape(shape)
-                # All stations are there: "clip" only spares a copy.
-                np.take(inside, missing, axis=0, out=part, mode="clip")
+                shape = (*missing.shape, weights.shape[1])
+                size = missing.size * weights.shape[1]
+                part, half = of_missing[:size].reshape(shape), halves[:size].reshape(shape)
+                # No station is out of range: the mode "raise" would write to a copy first.
+                np.take(weights, missing, axis=0, out=part, mode="clip")
                 np.matmul(roots, part, out=half)
                 result[slices, span] = np.einsum("mct,mct->mt", half, half)[mask_numbers]
 

@@ -49,25 +49,37 @@ def number_row(elements: NetElements, start: Word, at: Word) -> None:
 
 
 @jit_inline
-def write_net(elements: NetElements, out: NetOutput, changed: Word, wanted: Word, written: Word) -> Word:
-    """Write the rows of an instant whose net count has a sign; returns the number of rows written so far."""
+def write_leaving(elements: NetElements, out: NetOutput, changed: Word, written: Word) -> Word:
+    """Write the rows of an instant that leave more often than they enter; returns the number of rows written so far."""
     for step in range(changed):
         element = elements.first[step]
         row = elements.number[element]
-        for _ in range(elements.counts[row] * wanted):
-            out.element[written], out.sign[written] = element, wanted
+        for _ in range(-elements.counts[row]):
+            out.element[written], out.sign[written] = element, -1
             written += 1
-        if elements.counts[row] * wanted > 0:
+        if elements.counts[row] < 0:
             # What is written is not written again where the row is met a second time.
             elements.counts[row] = 0
     return written
 
 
+@jit_inline
+def write_entering(elements: NetElements, out: NetOutput, start: Word, stop: Word, written: Word) -> Word:
+    """Write the rows of an instant that enter more often than they leave; returns the number of rows written so far."""
+    for element in range(start, stop):
+        row = elements.number[element]
+        if elements.sign[element] > 0 and elements.counts[row] > 0:
+            elements.counts[row] -= 1
+            out.element[written], out.sign[written] = element, 1
+            written += 1
+    return written
+
+
 @jit
 def net_changes(elements: NetElements, out: NetOutput) -> Word:
-    """Write the net changes at each instant: rows that leave, then rows that enter, each in order of its first element.
+    """Write the net changes at each instant: rows that leave in order of their first elements, then those that enter.
 
-    Where all enter, they stay as they come.
+    What enters keeps the order of its elements, whatever else leaves: what others cancel are the last of equal ones.
 
     There must be room for n rows. Returns how many there are.
     """
@@ -95,8 +107,8 @@ def net_changes(elements: NetElements, out: NetOutput) -> Word:
                 changed += 1
             count[number[at]] += sign[at]
             at += 1
-        for wanted in (-1, 1):
-            written = write_net(elements, out, changed, wanted, written)
+        written = write_leaving(elements, out, changed, written)
+        written = write_entering(elements, out, start, stop, written)
         for step in range(start, at):
             count[number[step]] = 0
     return written

@@ -27,9 +27,9 @@ the first source the input, the first key and the words a record. The number of 
 a cell, around which others are searched.
 """
 COMPARED_KEY, COMPARED_CLASS, COMPARED_WORDS = 0, 1, 2
-"""Words of what rows of an input are compared by: a key, and which keys are equal to it in combinations; or both -1."""
-FEW = 8
-"""Elements of an instant that enter, with which those that leave are compared."""
+"""Words of how combinations of an input are compared: the number of a key and its class; both -1 without one."""
+COMPARED_ELEMENTS = 8
+"""Elements of an instant that enter, up to which those that leave are compared with them."""
 IS_NEAR, NEIGHBOUR, STEP_WORDS = 11, 12, 13
 """Words of a step that searches cells: that it does, and scratch: the number of the neighbour that follows."""
 VACANT = -1
@@ -58,8 +58,8 @@ class JoinArrays(NamedTuple):
     """Scratch: slot of each step."""
     compared: Integers
     """Shape (inputs, `COMPARED_WORDS`): combinations with other values of this key are other rows above the join."""
-    entering: Integers
-    """Scratch: class and key of the first elements of an instant that enter, shape (`FEW`, 2)."""
+    entering_keys: Integers
+    """Scratch: class and key of the elements of an instant that enter, shape (`COMPARED_ELEMENTS`, 2)."""
 
 
 class JoinElements(NamedTuple):
@@ -332,16 +332,16 @@ def probe_indexes(join: JoinArrays, out: JoinOutput, arriving: Word, at: Word, w
 
 @jit_inline
 def list_entering(join: JoinArrays, elements: JoinElements, now: Word) -> Word:
-    """List the first elements of an instant that add a row, and return how many do; no element of it is done yet."""
+    """Return how many elements of an instant, none of which is done, add a row; the keys of the first are listed."""
     entering: Word = np.int64(0)
     for number in range(len(elements.ends)):
         at = index(elements.ends[number, 0])
         while at < elements.ends[number, 1] and elements.tau[at] == now:
             if elements.sign[at] > 0:
-                if entering < FEW:
+                if entering < COMPARED_ELEMENTS:
                     key, row = join.compared[number, COMPARED_KEY], index(entering)
-                    join.entering[row, 0] = join.compared[number, COMPARED_CLASS]
-                    join.entering[row, 1] = 0 if key < 0 else elements.keys[at, index(key)]
+                    join.entering_keys[row, 0] = join.compared[number, COMPARED_CLASS]
+                    join.entering_keys[row, 1] = 0 if key < 0 else elements.keys[at, index(key)]
                 entering += 1
             at = index(at + 1)
     return entering
@@ -354,14 +354,14 @@ def may_cancel(join: JoinArrays, arriving: Word, record: Word, entering: Word) -
     Parameters
     ----------
     entering
-        Elements that enter, of which the first are listed.
+        Number of elements that enter.
     """
-    key = join.compared[arriving, COMPARED_KEY]
-    if key < 0 or entering > FEW:
+    key, own = join.compared[arriving, COMPARED_KEY], join.compared[arriving, COMPARED_CLASS]
+    if key < 0 or entering > COMPARED_ELEMENTS:
         return 1
-    held = join.records[index(record + key)]
+    leaving_key = join.records[index(record + key)]
     for row in range(entering):
-        if join.entering[row, 0] != join.compared[arriving, COMPARED_CLASS] or join.entering[row, 1] == held:
+        if join.entering_keys[row, 0] != own or join.entering_keys[row, 1] == leaving_key:
             return 1
     return 0
 
@@ -376,8 +376,8 @@ def join_elements(
     ----------
     is_leaving_read
         0 if combinations that leave are not read where no equal row enters at the same instant. Elements that leave are
-        not probed then where nothing can enter, half of all for windows of time without a slide, and where all that
-        enters differs by the key that is compared, as mostly in windows of rows.
+        then not probed where nothing can enter (half of all, for windows of time without a slide), nor where all that
+        enters has another value of the compared key (most, in windows of rows).
     is_continued
         1 if some elements were done by a call before, perhaps those of the instant at hand.
 
@@ -391,11 +391,11 @@ def join_elements(
     ends, tau = elements.ends, elements.tau
     count = len(inputs)
     written: Word = np.int64(0)
-    # Of the instant at hand: whether it began in this call, elements that add a row, those of them to come, and rows
-    # that were written before it.
+    # Of the instant at hand: whether it began in this call, elements that add a row, those of them still to come, and
+    # rows that were written before it.
     is_first, is_whole = True, False
     now: Word = np.int64(0)
-    listed, entering, written_before = np.int64(0), np.int64(0), np.int64(0)
+    entering, to_come, written_before = np.int64(0), np.int64(0), np.int64(0)
     while True:
         arriving: Word = np.int64(-1)
         at: Word = np.int64(0)
@@ -410,7 +410,7 @@ def join_elements(
             is_whole, is_first = not (is_first and is_continued), False
             now, written_before = tau[at], written
             if is_whole:
-                entering = listed = list_entering(join, elements, now)
+                entering = to_come = list_entering(join, elements, now)
         slot = elements.slot[at]
         record = index(inputs[arriving, RECORD] + slot * inputs[arriving, STRIDE])
         first_index = index(inputs[arriving, FIRST_INDEX])
@@ -422,9 +422,9 @@ def join_elements(
                     return INDEX_FULL, arriving, written
             for key in range(inputs[arriving, KEYS]):
                 records[index(record + key)] = elements.keys[at, key]
-            entering -= 1
-        can_enter = entering > 0 or written > written_before
-        if is_entering or not is_whole or (can_enter and may_cancel(join, arriving, record, listed)):
+            to_come -= 1
+        can_enter = to_come > 0 or written > written_before
+        if is_entering or not is_whole or (can_enter and may_cancel(join, arriving, record, entering)):
             join.bound[arriving] = slot
             written = probe_indexes(join, out, arriving, at, written)
             if written < 0:

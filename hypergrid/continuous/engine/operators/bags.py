@@ -86,10 +86,10 @@ class Netting:
 
     def apply(self, elements: Elements, positions: Sequence[int], sign: int = 0) -> Elements:
         """Return the rows that leave and enter at each instant, or those of one sign; equal rows do not do both."""
-        count = len(elements)
-        if not count or elements.sign is None or np.minimum.reduce(elements.sign) > 0:
+        if not len(elements) or elements.sign is None or np.minimum.reduce(elements.sign) > 0:
             # Rows that enter only are net.
             return elements if sign >= 0 else elements.take(EMPTY)
+        count = len(elements)
         rows = pack([elements.column(position) for position in positions], count)
         numbers = self._number(elements.tau, rows)
         given = NetElements(elements.tau, elements.signs(), rows, numbers, self._count, np.empty(count, np.int64))

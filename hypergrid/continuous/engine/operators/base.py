@@ -25,7 +25,7 @@ class Needs:
     leaving: bool = True
     """Whether rows that leave are read also where no equal row enters at the same instant."""
     compared: frozenset[int] | None = None
-    """Attributes that rows must have in common to be equal, where `leaving` is false; None if nothing reads them."""
+    """Attributes in which rows above are equal if they are the same row, where `leaving` is false; None: any."""
 
     def __or__(self, other: "Needs") -> "Needs":
         both = [each for each in (self.compared, other.compared) if each is not None]
@@ -43,7 +43,7 @@ class StepOperator(Stateful, ABC):
 
     A round holds all elements below a heartbeat, so that its instants are complete. The changes that an operator
     returns lead from one bag to the next through bags: no row is removed before it is there. Where `Needs.leaving` is
-    false, rows that leave may be left out where none that enters at the same instant has the same `Needs.compared`.
+    false, rows that leave may be left out if none that enters at the same instant is equal to them in `Needs.compared`.
     """
 
     STATE: ClassVar[tuple[str, ...]] = ("first_tau",)

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from hypergrid.continuous.algebra import JoinOf
-from hypergrid.continuous.engine.batch import Column, Elements, Integers, bits_of, has_null, null_mask, number_rows
+from hypergrid.continuous.engine.batch import Column, Elements, Integers, bits_of, has_null, make_order, null_mask
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels import join as kernel
 from hypergrid.continuous.engine.kernels.grid import NO_CELL, cells_of
@@ -103,7 +103,7 @@ class Join(StepOperator):
             np.zeros(count, np.int64),
             np.zeros(count, np.int64),
             np.array(self._compared, np.int64),
-            np.zeros((kernel.FEW, 2), np.int64),
+            np.zeros((kernel.COMPARED_ELEMENTS, 2), np.int64),
         )
         state = self._place_records(state, self._capacities)
         self._describe_steps(state)
@@ -292,13 +292,13 @@ class Join(StepOperator):
         if self._is_stream:
             keys = [order[:, column] for column in range(order.shape[1] - 1, -1, -1)]
             elements = elements.take(np.lexsort([*keys, elements.tau]))
-            order = number_rows(elements.tau, self._number)
+            order = make_order(elements.tau, self._number)
             self._number += len(elements)
         return Elements(elements.tau, elements.sign, elements.width, elements.column, order)
 
 
 def list_compared(plan: JoinPlan, compared: frozenset[int]) -> list[tuple[int, int]]:
-    """Return the key of each input that equal rows above the join have in common, and its class; or -1 twice.
+    """Return the key of each input that equal rows above the join have in common, and its class; -1 without one.
 
     Parameters
     ----------

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hypergrid.continuous.engine.batch import Elements, number_rows
+from hypergrid.continuous.engine.batch import Elements, make_order
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels.bags import NONE, keep_rows
 from hypergrid.continuous.engine.operators.base import Needs, StepOperator
@@ -40,7 +40,7 @@ class Keep(StepOperator):
         fresh = self._rows.allocate(len(added))
         if self.order_width:
             # The order of rows that enter: by instant, then as they come.
-            order = number_rows(elements.tau, self._number)
+            order = make_order(elements.tau, self._number)
             self._number += len(elements)
             elements = Elements(elements.tau, elements.sign, elements.width, elements.column, order)
         self._rows.write(fresh, elements.take(added))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hypergrid.continuous.algebra import RelationInput, StreamInput
-from hypergrid.continuous.engine.batch import EMPTY, ElementBatch, Elements, Integers, Signs, no_elements, number_rows
+from hypergrid.continuous.engine.batch import EMPTY, ElementBatch, Elements, Integers, Signs, make_order, no_elements
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.operators.base import Needs, StepOperator
 from hypergrid.continuous.engine.state import State, batches_of, save_batches
@@ -122,7 +122,7 @@ class InputSource(StepOperator):
         if self.first_tau is None and elements.tau[-1] != NULL_INTEGER:
             self.first_tau = int(elements.tau[elements.tau.searchsorted(NULL_INTEGER, side="right")])
         if self.order_width:
-            elements.order = number_rows(elements.tau, self._number)
+            elements.order = make_order(elements.tau, self._number)
         self._number += count
 
     def _take_first(self, count: int) -> Elements:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hypergrid.continuous.algebra import BagOf, FilterOf, ProjectionOf, SampleOf
-from hypergrid.continuous.engine.batch import PHYSICAL, Column, Elements, Integers, bits_of, concatenate, number_rows
+from hypergrid.continuous.engine.batch import PHYSICAL, Column, Elements, Integers, bits_of, concatenate, make_order
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.operators.base import Needs, StepOperator
 from hypergrid.continuous.engine.row_store import HeldColumns
@@ -157,7 +157,7 @@ class Union(StepOperator):
 
 def number_elements(elements: Elements, counter: Union) -> Elements:
     """Return the elements of a stream with their stamps and running numbers as order."""
-    order = number_rows(elements.tau, counter.take_number(len(elements)))
+    order = make_order(elements.tau, counter.take_number(len(elements)))
     return Elements(elements.tau, elements.sign, elements.width, elements.column, order, elements.slots)
 
 

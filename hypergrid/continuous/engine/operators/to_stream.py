@@ -7,7 +7,7 @@ import numpy as np
 
 from hypergrid.continuous.algebra import ToStream
 from hypergrid.continuous.algebra_text import duration_text
-from hypergrid.continuous.engine.batch import Elements, Integers, number_rows
+from hypergrid.continuous.engine.batch import Elements, Integers, make_order
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels.bags import RelationOutput, RelationState, list_relation
 from hypergrid.continuous.engine.operators.bags import Netting
@@ -43,7 +43,7 @@ class StreamMaker(StepOperator):
             keys = [elements.order[:, column] for column in range(elements.order.shape[1] - 1, -1, -1)]
             elements = elements.take(np.lexsort([*keys, elements.tau]))
         first, self._number = self._number, self._number + len(elements)
-        order = number_rows(elements.tau, first)
+        order = make_order(elements.tau, first)
         return Elements(elements.tau, None, elements.width, elements.column, order)
 
 

@@ -12,6 +12,7 @@ from hypergrid.continuous.algebra import (
     FilterOf,
     JoinOf,
     Operator,
+    ProjectionOf,
     RelationInput,
     StreamInput,
     ToStream,
@@ -25,7 +26,7 @@ from hypergrid.continuous.engine.kernels import compiled
 from hypergrid.continuous.engine.kernels import join as join_kernel
 from hypergrid.continuous.engine.operators import join as join_operator
 from hypergrid.continuous.engine.warm import warm
-from hypergrid.continuous.expressions import NULL_INTEGER, Constant, Kind, Operation, null_of
+from hypergrid.continuous.expressions import NULL_INTEGER, Constant, Kind, Operation, Reference, null_of
 from hypergrid.continuous.rewrite import rewrite
 from hypergrid.core.errors import InvalidQuery, NotFound
 from tests.support.continuous_engine import collect, engine_result, make_batch
@@ -321,6 +322,63 @@ def test_what_leaves_a_join_is_listed_only_where_it_is_read(
     elements, rows = run(BagOf("union", ToStream(shown, "istream"), ToStream(shown, "dstream")), [400])
     assert rows == all_rows
     assert sorted((tau, row) for tau, _, row in elements) == sorted((tau, row) for tau, _, row in changes)
+
+
+def make_chain(window: dict) -> JoinOf:
+    """Return three windows: the first two joined by one attribute, the last two by another, an integer and a number."""
+    streams = (stream("R", "a:i g:n"), stream("S", "a:i b:i"), stream("T", "b:n h:i"))
+    windows = tuple(WindowOf(each, **window) for each in streams)
+    every = JoinOf(windows)
+    first = call("equal", Reference(0, every.attributes[0]), Reference(2, every.attributes[2]))
+    second = call("equal", Reference(3, every.attributes[3]), Reference(4, every.attributes[4]))
+    return JoinOf(windows, call("and", first, second))
+
+
+# Of R.a, R.g, S.a, S.b, T.b and T.h: what shows both keys, one, none, and one of another input only.
+SHOWN = [(0, 3), (2, 4), (1, 4), (1, 5), (0, 5), (2,), (1,)]
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+@pytest.mark.parametrize("step", [1, 3, 30])
+def test_the_order_of_what_enters_a_join_depends_on_no_cut(
+    step: int, shown: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to thirty elements of an instant, beside the same join of which all changes are read."""
+    rng = np.random.default_rng(len(shown) + step)
+    tau = np.sort(rng.integers(0, 240 // step, 240)) * step
+    numbers = rng.choice([0.0, -0.0, 1.0], 240)
+    keys = rng.integers(0, 3 + step // 2, (4, 240))
+    feeds = {
+        "R": ElementBatch(tau, (keys[0], numbers)),
+        "S": ElementBatch(tau, (keys[1], keys[2])),
+        "T": ElementBatch(tau, (keys[3].astype(np.float64), rng.integers(0, 2, 240))),
+    }
+
+    def run(tree: Operator, cuts: list[int], room: int) -> list[Change]:
+        monkeypatch.setattr(join_operator, "ROOM", room)
+        engine = ContinuousEngine(tree)
+        for name, feed in feeds.items():
+            engine.push(name, feed)
+        for number, cut in enumerate(cuts):
+            engine.advance(cut)
+            if number % 9 == 4:
+                engine = ContinuousEngine.restore(tree, engine.save())
+        return collect(engine)
+
+    for window in ({"form": "rows", "rows": 5 + step}, {"form": "range", "range_ns": 2 * step + 3}):
+        join = make_chain(window)
+        columns = tuple(Reference(position, join.attributes[position]) for position in shown)
+        projected = ProjectionOf(join, columns, tuple(f"c{position}" for position in shown))
+        every = sorted((tau, row) for tau, sign, row in run(projected, [400], 65536) if sign > 0)
+        alone = ToStream(projected, "istream")
+        elements = run(alone, [400], 65536)
+        assert len(elements) > 100
+        assert sorted((tau, row) for tau, _, row in elements) == every
+        latest = run(WindowOf(alone, "rows", rows=1), [400], 65536)
+        for cuts, room in (([400], 7), ([*range(0, 240, 7), 400], 65536), ([*range(0, 240, 11), 400], 7)):
+            # Also to the signs of zeros, which are equal.
+            assert repr(run(alone, cuts, room)) == repr(elements)
+            assert repr(run(WindowOf(alone, "rows", rows=1), cuts, room)) == repr(latest)
 
 
 @pytest.mark.parametrize("kind", PHYSICAL)
