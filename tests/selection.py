@@ -780,9 +780,6 @@ LONG: Final[dict[str, dict[str, Less]]] = {
         "test_pykrige_agrees_with_the_reference_queries": Less(2, "queries of five, spread evenly"),
         "test_q1_halves_the_error_of_the_plain_mean": Less(1, "one network of three"),
     },
-    "end_to_end/test_checks_and_slips.py": {
-        "test_the_whole_way_is_shown_once": Less(0, "test_wheel.py runs the demo from the wheel"),
-    },
     "end_to_end/test_emptied_files.py": {
         "test_a_file_of_each_kind_emptied_is_named_and_read_by_nobody": Less(
             0, "hypergrid/archive/test_checksums.py names emptied files, and test_repair.py mends or tells each"
