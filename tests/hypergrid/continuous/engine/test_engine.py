@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -278,6 +278,18 @@ def make_join(window: dict, condition: str) -> JoinOf:
     return JoinOf(windows, call("and", call("and", call("equal", first, second), call("equal", second, third)), rest))
 
 
+def evaluate_in_cuts(tree: Operator, feeds: Mapping[str, ElementBatch], cuts: Sequence[int]) -> list[Change]:
+    """Return the changes of a tree up to each instant; its state is saved and restored at the first and each ninth."""
+    engine = ContinuousEngine(tree)
+    for name, feed in feeds.items():
+        engine.push(name, feed)
+    for number, cut in enumerate(cuts):
+        engine.advance(cut)
+        if number % 9 == 0:
+            engine = ContinuousEngine.restore(tree, engine.save())
+    return collect(engine)
+
+
 @pytest.mark.parametrize("room", [3, join_operator.ROOM])
 @pytest.mark.parametrize("condition", ["unequal", "less"])
 @pytest.mark.parametrize("window", WINDOWS)
@@ -301,14 +313,7 @@ def test_what_leaves_a_join_is_listed_only_where_it_is_read(
 
     def run(tree: Operator, cuts: list[int]) -> tuple[list[Change], int]:
         listed.clear()
-        engine = ContinuousEngine(tree)
-        for name, feed in feeds.items():
-            engine.push(name, feed)
-        for number, cut in enumerate(cuts):
-            engine.advance(cut)
-            if number % 9 == 0:
-                engine = ContinuousEngine.restore(tree, engine.save())
-        return collect(engine), sum(listed)
+        return evaluate_in_cuts(tree, feeds, cuts), sum(listed)
 
     join = make_join(WINDOWS[window], condition)
     shown = project(FilterOf(join, call("greater", column(join, "b", 1), 2)), "a", "b")
@@ -356,14 +361,7 @@ def test_the_order_of_what_enters_a_join_depends_on_no_cut(
 
     def run(tree: Operator, cuts: list[int], room: int) -> list[Change]:
         monkeypatch.setattr(join_operator, "ROOM", room)
-        engine = ContinuousEngine(tree)
-        for name, feed in feeds.items():
-            engine.push(name, feed)
-        for number, cut in enumerate(cuts):
-            engine.advance(cut)
-            if number % 9 == 4:
-                engine = ContinuousEngine.restore(tree, engine.save())
-        return collect(engine)
+        return evaluate_in_cuts(tree, feeds, cuts)
 
     for window in ({"form": "rows", "rows": 5 + step}, {"form": "range", "range_ns": 2 * step + 3}):
         join = make_chain(window)
