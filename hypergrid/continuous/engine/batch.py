@@ -70,7 +70,10 @@ Gather: TypeAlias = Callable[[int], Column]
 
 @dataclass
 class Elements:
-    """Elements of complete instants, in order of time; columns are gathered when they are first read."""
+    """Elements of complete instants, in order of time; columns are gathered when they are first read.
+
+    Those of windows whose changes are not merged are in order of time twice: those that enter, then those that leave.
+    """
 
     tau: Integers
     sign: Signs | None
@@ -83,6 +86,8 @@ class Elements:
     """Canonical positions of the elements that the rows come from; only where an operator above needs them."""
     slots: Integers | None = None
     """Positions of the rows in the store of the operator, if it has one."""
+    entering: int | None = None
+    """How many of them enter, where all of those come before all that leave (`Needs.merged`); else None."""
     _columns: dict[int, Column] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -189,6 +194,11 @@ def has_null(column: Column, kind: Kind) -> bool:
     # NULL is the least of all integers and of all codes; the least of numbers is NaN if one of them is.
     lowest = np.minimum.reduce(column)
     return bool(np.isnan(lowest) if kind == "number" else lowest == null_of(kind))
+
+
+def null_bits(kind: Kind) -> int:
+    """Return the bits of NULL."""
+    return int(bits_of(np.array([null_of(kind)], PHYSICAL[kind]))[0])
 
 
 def null_mask(column: Column, kind: Kind) -> NDArray[np.bool_]:

@@ -35,7 +35,7 @@ from hypergrid.continuous.engine.operators.window import make_window
 from hypergrid.continuous.expressions import Reference, positions
 from hypergrid.continuous.properties import list_summed_windows
 
-NO_NEEDS: Final = Needs(frozenset(), leaving=False)
+NO_NEEDS: Final = Needs(frozenset(), leaving=False, merged=False)
 
 
 @dataclass(frozen=True)
@@ -106,18 +106,18 @@ def list_needs(operator: Operator, needs: Needs) -> Iterator[Needs]:
             # Which rows are the last is decided by the order of the elements.
             yield Needs(read, order=needs.order or (form == "rows" and not comes_in_order(operator.input)))
         case FilterOf(predicate=predicate):
-            yield replace(needs, columns=needs.columns | positions(predicate))
+            yield replace(needs, columns=needs.columns | positions(predicate), merged=True)
         case ProjectionOf(expressions=expressions):
             read = frozenset().union(*(positions(expressions[position]) for position in needs.columns))
             kept = (expressions[position] for position in needs.compared or ())
             compared = frozenset(each.position for each in kept if isinstance(each, Reference))
-            yield replace(needs, columns=read, compared=compared)
+            yield replace(needs, columns=read, merged=True, compared=compared)
         case JoinOf(inputs=inputs, predicate=predicate):
             read = needs.columns | (frozenset() if predicate is None else positions(predicate))
             first = 0
             for part in inputs:
                 own = frozenset(position - first for position in read if 0 <= position - first < len(part.attributes))
-                yield Needs(own, order=needs.order, slots=not part.is_stream)
+                yield Needs(own, order=needs.order, slots=not part.is_stream, merged=False)
                 first += len(part.attributes)
         case AggregateOf(input=part, keys=keys, calls=calls):
             arguments = [call.argument for call in calls if call.argument is not None]

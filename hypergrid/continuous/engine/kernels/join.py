@@ -1,7 +1,13 @@
 """Join of n relations: each element probes the indexes of the others and is entered into its own.
 
-An index has exact chains, newest first: the rows of one key and no others. What a row has in all indexes of its input
-stands side by side in one record: its keys, then for each index the next older and the next younger row.
+An index has exact chains, newest first: the rows of one key and no others. Inputs whose keys must be equal share a
+table, in which a cell holds the heads of a key's chains in all their indexes: a key is looked up once, when its row
+enters, and what follows goes by the cell. Indexes of several keys, and of cells of near points, have tables of their
+own. What a row has in all indexes of its input stands side by side in one record: its keys, then for each index the
+next older and the next younger row, then where the cells of its keys are.
+
+What the loop knows of inputs, entries, steps and runs are words of one array, which refer to each other by position:
+with an array for each, whose addresses do not fit the registers, a row took 15 to 50 ns more than its 94.
 """
 
 from typing import NamedTuple
@@ -12,28 +18,52 @@ from hypergrid.continuous.engine.batch import Integers, Signs
 from hypergrid.continuous.engine.kernels.compiled import Word, index, jit, jit_apart, jit_inline
 from hypergrid.continuous.engine.kernels.grid import NEIGHBOURS
 from hypergrid.continuous.engine.kernels.rows import mix, spread
+from hypergrid.continuous.expressions import GREATEST_INTEGER
 
-DONE, OUTPUT_FULL, INDEX_FULL = 0, 1, 2
+DONE, OUTPUT_FULL, TABLE_FULL = 0, 1, 2
 """Why the loop returns."""
-RECORD, STRIDE, KEYS, FIRST_INDEX, INDEXES, IS_PASSING, INPUT_WORDS = 0, 1, 2, 3, 4, 5, 6
-"""Words of an input: first word of its records, words a record, keys, indexes, and whether rows probe only."""
-OWNER, TABLE, MASK, FILLED, LINK, PARTS, FIRST_PART, INDEX_WORDS = 0, 1, 2, 3, 4, 5, 6, 7
-"""Words of an index: input, first word and mask of its table, cells in use, first link, keys, first of them."""
-PROBED, INDEX, FIRST_SOURCE, CHAIN, CHAIN_STRIDE, CELLS, CELL_MASK, COUNT, BOUND, KEY, KEY_STRIDE = range(11)
-"""Words of a step: input whose index is probed, index, first source of the key; and what follows of them.
+FIRST_RUN, STOP_RUN, ENTERED, FIRST_WORD = range(4)
+"""First words: positions of the runs and of what lists the elements that enter at an instant; others follow."""
+NUMBER, RECORD, STRIDE, KEYS, NULLS, IS_PASSING, FIRST_ENTRY, STOP_ENTRY, FIRST_STEP, LAST_STEP = range(10)
+"""Words of an input: number, first word of its records, words a record, keys, and where NULL of each key is.
 
-These are the first link and the words a record of the chains, table and mask of the index, its number of keys, and of
-the first source the input, the first key and the words a record. The number of keys is negative where the last one is
-a cell, around which others are searched.
+Then whether its rows probe only, where they are entered, and the steps of an element that arrives.
 """
-COMPARED_KEY, COMPARED_CLASS, COMPARED_WORDS = 0, 1, 2
-"""Words of how combinations of an input are compared: the number of a key and its class; both -1 without one."""
-COMPARED_ELEMENTS = 8
-"""Elements of an instant that enter, up to which those that leave are compared with them."""
-IS_NEAR, NEIGHBOUR, STEP_WORDS = 11, 12, 13
-"""Words of a step that searches cells: that it does, and scratch: the number of the neighbour that follows."""
+COMPARED_KEY, COMPARED_CLASS, SLOT, ROW, INPUT_WORDS = range(10, 15)
+"""More words of an input: the number and the class of a key, and its row in the combination at hand.
+
+Combinations with other values of the key are other rows above the join; the number is -1 without one. Of the row there
+are the slot and the first word of the record.
+"""
+OF_RECORD, OF_KEY, LINK, HEAD, PARTS, FIRST_PART, START, MASK, SPAN, FILLED, ENTRY_WORDS = range(11)
+"""Words of an entry, at which the rows of an input are entered into a table by a key or by several.
+
+Words of the record for the cell and of the single key, first link and head of the index, keys and where their words are
+listed, first word and mask of the table's cells, words a cell, and where it is counted how many cells are in use. The
+head is 0 if no index has these keys.
+"""
+CELL_ROWS, HEADS = 1, 2
+"""Words of a cell after the key or the hash of the keys: rows, newest slot + 1 of each index, 0 if it has none.
+
+Rows are 0 in a cell that was never used, and `VACANT` where they all left.
+"""
 VACANT = -1
-"""Head of a cell whose chain is empty; 0 is a cell never used; others are slots + 1."""
+NOWHERE = 0
+"""First word of a cell without rows, where a key is that no row has; the first entry of records that are not held."""
+PROBED, PROBED_ENTRY, BOUND, KEY, SOURCES, COUNT, NEIGHBOUR, STEP_WORDS = range(8)
+"""Words of a step: the input that is probed, its entry, an input that is bound and the word of its cell in a record.
+
+Where the index has not a single key, there are the inputs and the words of the keys to look for instead, and their
+number, which is negative where the last one is a cell of near points, around which others are searched. The last word
+is scratch: the neighbour that follows.
+"""
+NEXT, STOP, SIGN, DUE, OWNER, RUN_WORDS = range(6)
+"""Words of a run of elements: the next one, their end, their sign or 0 where each has its own, and the input.
+
+Scratch is the instant of the next one, behind the end the greatest integer.
+"""
+COMPARED_ELEMENTS = 8
+"""Elements of an instant that enter, up to which those that leave are compared with them; each has class and key."""
 
 
 class JoinArrays(NamedTuple):
@@ -41,99 +71,221 @@ class JoinArrays(NamedTuple):
 
     records: Integers
     tables: Integers
-    """Two words a cell: key or hash of the keys, head."""
-    inputs: Integers
-    """Shape (inputs, `INPUT_WORDS`)."""
-    indexes: Integers
-    """Shape (indexes, `INDEX_WORDS`)."""
-    parts: Integers
-    """Positions of keys in records, for all indexes."""
-    steps: Integers
-    """Order of probing for each arriving input, shape (inputs * (inputs - 1), `STEP_WORDS`)."""
-    sources: Integers
-    """Input and position of the key, for all steps, shape (k, 2)."""
-    bound: Integers
-    """Scratch: slot of each input in the combination at hand."""
-    cursors: Integers
-    """Scratch: slot of each step."""
-    compared: Integers
-    """Shape (inputs, `COMPARED_WORDS`): combinations with other values of this key are other rows above the join."""
-    entering_keys: Integers
-    """Scratch: class and key of the elements of an instant that enter, shape (`COMPARED_ELEMENTS`, 2)."""
+    """Cells of all tables, after one without rows."""
+    words: Integers
+    """Inputs, entries, steps, runs and lists."""
 
 
 class JoinElements(NamedTuple):
-    """Elements of all inputs, those of the first input first, each in order of time."""
+    """Elements of all inputs, in runs that are in order of time: two of each input, of which the second one leaves.
+
+    At an instant the first run comes before the second.
+    """
 
     tau: Integers
     sign: Signs
+    """Signs of the elements of runs without one; else empty."""
     slot: Integers
     keys: Integers
-    """Shape (n, keys): those of the input first."""
-    ends: Integers
-    """Next element and end of the elements of each input, shape (inputs, 2); elements that are done are passed."""
+    """Shape (n, keys): those of the input first. They are not read of what leaves."""
 
 
 class JoinOutput(NamedTuple):
     """Combinations of rows."""
 
     element: Integers
+    sign: Signs
     slots: Integers
     """Shape (inputs, rows)."""
 
 
 @jit_inline
-def find_cell(join: JoinArrays, number: Word, key: Word, record: Word) -> Word:
-    """Return the first word of the cell with the key of a record of the index's own input; -1 if there is none.
+def read_key(join: JoinArrays, entry: Word, record: Word) -> Word:
+    """Return the key of a record at an entry, or the hash of its keys."""
+    if join.words[index(entry + PARTS)] != 1:
+        return hash_keys(join, entry, record)
+    return join.records[index(record + join.words[index(entry + OF_KEY)])]
 
-    Parameters
-    ----------
-    key
-        Key, or hash of the keys.
-    record
-        First word of the record.
-    """
-    tables, indexes, records, parts = join.tables, join.indexes, join.records, join.parts
-    table, mask, count = indexes[number, TABLE], indexes[number, MASK], indexes[number, PARTS]
-    owner, first = indexes[number, OWNER], indexes[number, FIRST_PART]
-    base, stride = join.inputs[owner, RECORD], join.inputs[owner, STRIDE]
-    cell = (spread(key) if count == 1 else key) & mask
+
+@jit_apart
+def hash_keys(join: JoinArrays, entry: Word, record: Word) -> Word:
+    """Return the hash of the keys of a record at an entry of several keys or of none."""
+    first, code = join.words[entry + FIRST_PART], 0
+    for part in range(first, first + join.words[entry + PARTS]):
+        code = mix(code * 31 + join.records[record + join.words[part]])
+    return code
+
+
+@jit_apart
+def has_keys(join: JoinArrays, owner: Word, entry: Word, record: Word, slot: Word) -> Word:
+    """Return whether a record has the keys of the row of a slot, at an entry of several keys or of none."""
+    words, records, is_equal = join.words, join.records, True
+    other, first = words[owner + RECORD] + slot * words[owner + STRIDE], words[entry + FIRST_PART]
+    for part in range(first, first + words[entry + PARTS]):
+        if records[other + words[part]] != records[record + words[part]]:
+            is_equal = False
+    return is_equal
+
+
+@jit_inline
+def find_cell(join: JoinArrays, owner: Word, entry: Word, record: Word) -> Word:
+    """Return the first word of the cell of a record's keys; if there is none, -1 less the word of one for them."""
+    tables, words = join.tables, join.words
+    parts, key = words[index(entry + PARTS)], read_key(join, entry, record)
+    start, mask, span = words[index(entry + START)], words[index(entry + MASK)], words[index(entry + SPAN)]
+    vacant: Word = np.int64(-1)
+    cell = spread(key) & mask
     while True:
-        word = index(table + 2 * cell)
-        head = tables[index(word + 1)]
-        if head == 0:
-            return -1
-        if head != VACANT and tables[word] == key:
-            if count <= 1:
-                return word
-            other = base + (head - 1) * stride
-            is_equal = True
-            for part in range(count):
-                if records[other + parts[first + part]] != records[record + parts[first + part]]:
-                    is_equal = False
-            if is_equal:
-                return word
+        word = index(start + cell * span)
+        rows = tables[index(word + CELL_ROWS)]
+        if rows > 0:
+            if tables[word] == key and (parts == 1 or has_keys(join, owner, entry, record, tables[word + HEADS] - 1)):
+                return np.int64(word)
+        elif rows == 0:
+            return -1 - (np.int64(word) if vacant < 0 else vacant)
+        elif vacant < 0:
+            vacant = np.int64(word)
         cell = (cell + 1) & mask
 
 
 @jit_inline
-def read_source(join: JoinArrays, source: Word) -> Word:
-    """Return a key of a row that is bound."""
-    owner = join.sources[source, 0]
-    record = join.inputs[owner, RECORD] + join.bound[owner] * join.inputs[owner, STRIDE]
-    return join.records[record + join.sources[source, 1]]
+def take_cell(join: JoinArrays, owner: Word, entry: Word, record: Word) -> Word:
+    """Return the first word of the cell of a record's keys, which is added if there is none; -1 if there is no room."""
+    words = join.words
+    word = find_cell(join, owner, entry, record)
+    if word < 0:
+        word = index(-1 - word)
+        if join.tables[index(word + CELL_ROWS)] == 0:
+            filled = index(words[index(entry + FILLED)])
+            if 2 * (words[filled] + 1) > words[index(entry + MASK)] + 1:
+                return np.int64(-1)
+            words[filled] += 1
+        join.tables[word], join.tables[index(word + CELL_ROWS)] = read_key(join, entry, record), 0
+    return np.int64(word)
 
 
 @jit_inline
-def own_key(join: JoinArrays, number: Word, record: Word) -> Word:
-    """Return the key of a record in an index, or the hash of its keys."""
-    count, first = join.indexes[number, PARTS], join.indexes[number, FIRST_PART]
-    if count == 1:
-        return join.records[index(record + join.parts[first])]
-    code = 0
-    for part in range(count):
-        code = mix(code * 31 + join.records[record + join.parts[first + part]])
-    return code
+def enter_row(join: JoinArrays, owner: Word, slot: Word) -> Word:
+    """Enter a record into the cells of its keys, at the heads of their chains; returns 0 if a table has no room."""
+    tables, records, words = join.tables, join.records, join.words
+    base, stride = words[index(owner + RECORD)], words[index(owner + STRIDE)]
+    record = index(base + slot * stride)
+    entry = index(words[index(owner + FIRST_ENTRY)])
+    while entry < words[index(owner + STOP_ENTRY)]:
+        word = take_cell(join, owner, entry, record)
+        if word < 0:
+            leave_row(join, owner, slot, entry)
+            return 0
+        records[index(record + words[index(entry + OF_RECORD)])] = word
+        tables[index(word + CELL_ROWS)] += 1
+        head = words[index(entry + HEAD)]
+        if head > 0:
+            link, at = index(record + words[index(entry + LINK)]), index(word + head)
+            older = tables[at] - 1
+            records[link], records[index(link + 1)] = older, -1
+            if older >= 0:
+                records[index(link + (older - slot) * stride + 1)] = slot
+            tables[at] = slot + 1
+        entry = index(entry + ENTRY_WORDS)
+    return 1
+
+
+@jit_inline
+def leave_row(join: JoinArrays, owner: Word, slot: Word, stop: Word) -> None:
+    """Take a record out of the cells of its keys and out of their chains; cells without rows are vacant.
+
+    Parameters
+    ----------
+    stop
+        The entry behind the last one at which it was entered.
+    """
+    tables, records, words = join.tables, join.records, join.words
+    stride = words[index(owner + STRIDE)]
+    record = index(words[index(owner + RECORD)] + slot * stride)
+    entry = index(words[index(owner + FIRST_ENTRY)])
+    first = index(record + words[index(entry + OF_RECORD)])
+    while entry < stop:
+        word = index(records[index(record + words[index(entry + OF_RECORD)])])
+        head = words[index(entry + HEAD)]
+        if head > 0:
+            link = index(record + words[index(entry + LINK)])
+            older, younger = records[link], records[index(link + 1)]
+            if older >= 0:
+                records[index(link + (older - slot) * stride + 1)] = younger
+            if younger >= 0:
+                records[index(link + (younger - slot) * stride)] = older
+            else:
+                tables[index(word + head)] = older + 1
+        rows: Word = tables[index(word + CELL_ROWS)] - 1
+        if rows == 0:
+            start, span = words[index(entry + START)], words[index(entry + SPAN)]
+            following = word + span
+            if following == start + (words[index(entry + MASK)] + 1) * span:
+                following = start
+            # A cell before one that was never used ends no search.
+            if tables[index(following + CELL_ROWS)] == 0:
+                words[index(words[index(entry + FILLED)])] -= 1
+            else:
+                rows = np.int64(VACANT)
+        tables[index(word + CELL_ROWS)] = rows
+        entry = index(entry + ENTRY_WORDS)
+    records[first] = NOWHERE
+
+
+@jit_inline
+def find_cells(join: JoinArrays, owner: Word, record: Word) -> None:
+    """Let the record of a row that probes only refer to the cells of its keys."""
+    entry = index(join.words[index(owner + FIRST_ENTRY)])
+    while entry < join.words[index(owner + STOP_ENTRY)]:
+        word = max(find_cell(join, owner, entry, record), NOWHERE)
+        join.records[index(record + join.words[index(entry + OF_RECORD)])] = word
+        entry = index(entry + ENTRY_WORDS)
+
+
+@jit_inline
+def is_held(join: JoinArrays, owner: Word, record: Word) -> Word:
+    """Return whether a record was entered."""
+    entry = index(join.words[index(owner + FIRST_ENTRY)])
+    return join.records[index(record + join.words[index(entry + OF_RECORD)])] != NOWHERE
+
+
+@jit_inline
+def read_source(join: JoinArrays, source: Word) -> Word:
+    """Return a key of a row that is bound, given by the position of its input and its word."""
+    words = join.words
+    return join.records[words[words[source] + ROW] + words[source + 1]]
+
+
+@jit_apart
+def find_bound(join: JoinArrays, step: Word, key: Word, equal: Word, near: Word) -> Word:
+    """Return the newest slot whose keys are equal to what is bound, -1 if there is none.
+
+    Parameters
+    ----------
+    key
+        Hash of the keys; the key, if it is a single one.
+    equal
+        How many of the keys are equal to what is bound.
+    near
+        The key that follows, if there is one.
+    """
+    tables, records, words = join.tables, join.records, join.words
+    owner, entry, sources = words[step + PROBED], words[step + PROBED_ENTRY], words[step + SOURCES]
+    first, count = words[entry + FIRST_PART], words[entry + PARTS]
+    cell = spread(key) & words[entry + MASK]
+    while True:
+        word = words[entry + START] + cell * words[entry + SPAN]
+        if tables[word + CELL_ROWS] == 0:
+            return -1
+        if tables[word + CELL_ROWS] > 0 and tables[word] == key:
+            slot = tables[word + HEADS] - 1
+            record = words[owner + RECORD] + slot * words[owner + STRIDE]
+            is_equal = equal == count or records[record + words[first + equal]] == near
+            for part in range(equal):
+                is_equal &= records[record + words[first + part]] == read_source(join, sources + 2 * part)
+            if is_equal:
+                return slot
+        cell = (cell + 1) & words[entry + MASK]
 
 
 @jit_apart
@@ -145,210 +297,183 @@ def find_near_head(join: JoinArrays, step: Word, neighbour: Word) -> Word:
     neighbour
         Number of the first cell that is searched, of `NEIGHBOURS`.
     """
-    steps, tables, records, parts = join.steps, join.tables, join.records, join.parts
-    count, source = -steps[step, COUNT], steps[step, FIRST_SOURCE]
-    number, mask, table = steps[step, INDEX], steps[step, CELL_MASK], steps[step, CELLS]
-    owner, first = steps[step, PROBED], join.indexes[number, FIRST_PART]
-    base, stride = join.inputs[owner, RECORD], join.inputs[owner, STRIDE]
-    last = count - 1
+    last, sources = -join.words[step + COUNT] - 1, join.words[step + SOURCES]
     code = 0
     for part in range(last):
-        code = mix(code * 31 + read_source(join, source + part))
-    centre = read_source(join, source + last)
-    while neighbour < len(NEIGHBOURS):
-        key = near = centre + NEIGHBOURS[neighbour]
+        code = mix(code * 31 + read_source(join, sources + 2 * part))
+    centre = read_source(join, sources + 2 * last)
+    slot: Word = -1
+    while slot < 0 and neighbour < len(NEIGHBOURS):
+        near = centre + NEIGHBOURS[neighbour]
         neighbour += 1
-        if last > 0:
-            key = mix(code * 31 + near)
-        cell = (spread(key) if last == 0 else key) & mask
-        while True:
-            head = tables[table + 2 * cell + 1]
-            if head == 0:
-                break
-            if head != VACANT and tables[table + 2 * cell] == key:
-                record = base + (head - 1) * stride
-                is_equal = records[record + parts[first + last]] == near
-                for part in range(last):
-                    is_equal &= records[record + parts[first + part]] == read_source(join, source + part)
-                if is_equal:
-                    steps[step, NEIGHBOUR] = neighbour
-                    return head - 1
-            cell = (cell + 1) & mask
-    steps[step, NEIGHBOUR] = neighbour
-    return -1
+        slot = find_bound(join, step, near if last == 0 else mix(code * 31 + near), last, near)
+    join.words[step + NEIGHBOUR] = neighbour
+    return slot
 
 
 @jit_apart
 def find_head_of_many(join: JoinArrays, step: Word) -> Word:
     """Return the newest slot whose keys, several or none, match what is bound, -1 if there is none."""
-    if join.steps[step, COUNT] < 0:
+    count, sources = join.words[step + COUNT], join.words[step + SOURCES]
+    if count < 0:
         return find_near_head(join, step, 0)
-    steps, tables, records, parts = join.steps, join.tables, join.records, join.parts
-    count, source = steps[step, COUNT], steps[step, FIRST_SOURCE]
-    number, mask, table = steps[step, INDEX], steps[step, CELL_MASK], steps[step, CELLS]
-    owner, first = steps[step, PROBED], join.indexes[number, FIRST_PART]
-    base, stride = join.inputs[owner, RECORD], join.inputs[owner, STRIDE]
-    key = 0
+    key: Word = 0
     for part in range(count):
-        key = mix(key * 31 + read_source(join, source + part))
-    cell = key & mask
-    while True:
-        head = tables[table + 2 * cell + 1]
-        if head == 0:
-            return -1
-        if head != VACANT and tables[table + 2 * cell] == key:
-            record = base + (head - 1) * stride
-            is_equal = True
-            for part in range(count):
-                if records[record + parts[first + part]] != read_source(join, source + part):
-                    is_equal = False
-            if is_equal:
-                return head - 1
-        cell = (cell + 1) & mask
+        key = mix(key * 31 + read_source(join, sources + 2 * part))
+    return find_bound(join, step, key, count, 0)
+
+
+@jit_inline
+def read_head(join: JoinArrays, step: Word, row: Word) -> Word:
+    """Return the newest slot of a chain, -1 if there is none, by the record that knows the cell of its single key."""
+    word = join.records[index(row + join.words[index(step + KEY)])]
+    return join.tables[index(word + join.words[index(join.words[index(step + PROBED_ENTRY)] + HEAD)])] - 1
 
 
 @jit_inline
 def find_head(join: JoinArrays, step: Word) -> Word:
     """Return the newest slot that matches what is bound, -1 if there is none."""
-    steps, tables = join.steps, join.tables
-    if steps[step, COUNT] != 1:
+    words = join.words
+    if words[index(step + COUNT)] != 1:
         return find_head_of_many(join, step)
-    key = join.records[index(steps[step, KEY] + join.bound[index(steps[step, BOUND])] * steps[step, KEY_STRIDE])]
-    table, mask = steps[step, CELLS], steps[step, CELL_MASK]
-    cell = spread(key) & mask
-    while True:
-        word = index(table + 2 * cell)
-        head = tables[index(word + 1)]
-        if head == 0:
-            return -1
-        if tables[word] == key and head != VACANT:
-            return head - 1
-        cell = (cell + 1) & mask
+    return read_head(join, step, words[index(words[index(step + BOUND)] + ROW)])
 
 
 @jit_inline
-def enter_chain(join: JoinArrays, number: Word, record: Word, slot: Word) -> None:
-    """Enter a record at the head of its chain."""
-    tables, indexes, records = join.tables, join.indexes, join.records
-    owner, link = indexes[number, OWNER], indexes[number, LINK]
-    base, stride = join.inputs[owner, RECORD], join.inputs[owner, STRIDE]
-    key = own_key(join, number, record)
-    word = find_cell(join, number, key, record)
-    head: Word = -1
-    if word >= 0:
-        head = tables[index(word + 1)] - 1
-        records[index(base + head * stride + link + 1)] = slot
-    else:
-        table, mask = indexes[number, TABLE], indexes[number, MASK]
-        cell = (spread(key) if indexes[number, PARTS] == 1 else key) & mask
-        while tables[index(table + 2 * cell + 1)] > 0:
-            cell = (cell + 1) & mask
-        word = table + 2 * cell
-        if tables[index(word + 1)] == 0:
-            indexes[number, FILLED] += 1
-        tables[index(word)] = key
-    records[index(record + link)] = head
-    records[index(record + link + 1)] = -1
-    tables[index(word + 1)] = slot + 1
+def bind_row(join: JoinArrays, step: Word, slot: Word) -> Word:
+    """Bind a row that a step leads to; returns the first word of its record."""
+    words, probed = join.words, index(join.words[index(step + PROBED)])
+    record = index(words[index(probed + RECORD)] + slot * words[index(probed + STRIDE)])
+    words[index(probed + SLOT)], words[index(probed + ROW)] = slot, record
+    return record
 
 
 @jit_inline
-def leave_chain(join: JoinArrays, number: Word, record: Word) -> None:
-    """Take a record out of its chain."""
-    tables, indexes, records = join.tables, join.indexes, join.records
-    owner, link = indexes[number, OWNER], indexes[number, LINK]
-    base, stride = join.inputs[owner, RECORD], join.inputs[owner, STRIDE]
-    older, younger = records[index(record + link)], records[index(record + link + 1)]
-    if older >= 0:
-        records[index(base + older * stride + link + 1)] = younger
-    if younger >= 0:
-        records[index(base + younger * stride + link)] = older
-        return
-    word = index(find_cell(join, number, own_key(join, number, record), record))
-    if older >= 0:
-        tables[index(word + 1)] = older + 1
-        return
-    table, mask = indexes[number, TABLE], indexes[number, MASK]
-    # A cell before one that was never used ends no search.
-    if tables[index(table + 2 * ((((word - table) >> 1) + 1) & mask) + 1)] == 0:
-        tables[index(word + 1)] = 0
-        indexes[number, FILLED] -= 1
-    else:
-        tables[index(word + 1)] = VACANT
-
-
-@jit_inline
-def write_chain(join: JoinArrays, out: JoinOutput, at: Word, step: Word, slot: Word, written: Word) -> Word:
-    """Write an element's combination with each row of the last chain, from a slot on.
+def write_chain(
+    join: JoinArrays, out: JoinOutput, element: tuple[Word, Word, Word], step: Word, slot: Word, written: Word
+) -> Word:
+    """Write an element, given with its sign and input, combined with each row of the last chain, from a slot on.
 
     Returns the number of rows written so far, -1 if the output is full.
     """
-    count, room = len(join.inputs), len(out.element)
-    probed, chain, stride = index(join.steps[step, PROBED]), join.steps[step, CHAIN], join.steps[step, CHAIN_STRIDE]
+    words = join.words
+    at, sign, arriving = element[0], element[1], index(element[2])
+    number, own = index(words[index(arriving + NUMBER)]), words[index(arriving + SLOT)]
+    probed = index(words[index(step + PROBED)])
+    base, stride = words[index(probed + RECORD)], words[index(probed + STRIDE)]
+    link = base + words[index(words[index(step + PROBED_ENTRY)] + LINK)]
+    first, last = words[index(arriving + FIRST_STEP)], index(words[index(probed + NUMBER)])
     while slot >= 0:
-        if written == room:
+        if written == len(out.element):
             return -1
         row = index(written)
-        out.element[row] = at
-        for number in range(count):
-            out.slots[number, row] = join.bound[number]
-        out.slots[probed, row] = slot
+        out.element[row], out.sign[row] = at, sign
+        out.slots[number, row], out.slots[last, row] = own, slot
+        between = index(first)
+        while between < step:
+            other = index(words[between])
+            out.slots[index(words[index(other + NUMBER)]), row] = words[index(other + SLOT)]
+            between = index(between + STEP_WORDS)
         written += 1
-        slot = join.records[index(chain + slot * stride)]
+        slot = join.records[index(link + slot * stride)]
     return written
 
 
 @jit_inline
-def probe_indexes(join: JoinArrays, out: JoinOutput, arriving: Word, at: Word, written: Word) -> Word:
-    """Write an element's combinations with the rows of the other inputs.
+def write_pairs(
+    join: JoinArrays, out: JoinOutput, element: tuple[Word, Word, Word], step: Word, slot: Word, written: Word
+) -> Word:
+    """Write an element combined with the rows of the last but one chain, from a slot on, and those of their last ones.
 
-    Returns the number of rows written so far, -1 if the output is full.
+    Of the last step there must be a single key. Returns the number of rows written so far, -1 if the output is full.
     """
-    steps, bound, cursors = join.steps, join.bound, join.cursors
-    count = len(join.inputs)
-    step = first_step = index(arriving * (count - 1))
-    last = first_step + count - 2
-    slot = find_head(join, step)
-    while True:
-        if slot >= 0:
-            if step < last:
-                bound[index(steps[step, PROBED])] = slot
-                cursors[step - first_step] = slot
-                step = index(step + 1)
-                slot = find_head(join, step)
-                continue
-            written = write_chain(join, out, at, step, slot, written)
-            if written < 0:
-                return written
-        if steps[step, COUNT] < 0:
-            slot = find_near_head(join, step, steps[step, NEIGHBOUR])
-            if slot >= 0:
-                continue
-        if step == first_step:
+    words, last = join.words, index(step + STEP_WORDS)
+    link = words[index(words[index(step + PROBED_ENTRY)] + LINK)]
+    is_own, source = words[index(last + BOUND)] == words[index(step + PROBED)], words[index(last + BOUND)] + ROW
+    while slot >= 0:
+        record = bind_row(join, step, slot)
+        head = read_head(join, last, record if is_own else words[index(source)])
+        written = write_chain(join, out, element, last, head, written)
+        if written < 0:
             return written
-        step = index(step - 1)
-        slot = join.records[index(steps[step, CHAIN] + cursors[step - first_step] * steps[step, CHAIN_STRIDE])]
+        slot = join.records[index(record + link)]
+    return written
 
 
 @jit_inline
-def list_entering(join: JoinArrays, elements: JoinElements, now: Word) -> Word:
-    """Return how many elements of an instant, none of which is done, add a row; the keys of the first are listed."""
+def probe_indexes(join: JoinArrays, out: JoinOutput, element: tuple[Word, Word, Word], written: Word) -> Word:
+    """Write the combinations of an element, given with its sign and input, with the rows of the other inputs.
+
+    Returns the number of rows written so far, -1 if the output is full.
+    """
+    words = join.words
+    first, last = index(words[index(element[2] + FIRST_STEP)]), index(words[index(element[2] + LAST_STEP)])
+    step = first
+    slot = find_head(join, step)
+    while True:
+        if step == last:
+            written, slot = write_chain(join, out, element, step, slot, written), -1
+        elif step + STEP_WORDS == last and words[index(last + COUNT)] == 1:
+            written, slot = write_pairs(join, out, element, step, slot, written), -1
+        if written < 0:
+            return written
+        if slot >= 0:
+            bind_row(join, step, slot)
+            step = index(step + STEP_WORDS)
+            slot = find_head(join, step)
+            continue
+        if words[index(step + COUNT)] < 0:
+            slot = find_near_head(join, step, words[index(step + NEIGHBOUR)])
+            if slot >= 0:
+                continue
+        if step == first:
+            return written
+        step = index(step - STEP_WORDS)
+        row, entry = words[index(words[index(step + PROBED)] + ROW)], words[index(step + PROBED_ENTRY)]
+        slot = join.records[index(row + words[index(entry + LINK)])]
+
+
+@jit_inline
+def find_next(words: Integers) -> tuple[Word, Word]:
+    """Return the least instant of a next element, and the first run with it."""
+    first = index(words[FIRST_RUN])
+    now, run = words[index(first + DUE)], index(first + RUN_WORDS)
+    while run < words[STOP_RUN]:
+        if words[index(run + DUE)] < now:
+            now, first = words[index(run + DUE)], run
+        run = index(run + RUN_WORDS)
+    return now, first
+
+
+@jit_inline
+def list_entering(join: JoinArrays, elements: JoinElements, first: Word, now: Word) -> Word:
+    """Return how many elements of an instant, none of which is done, add a row; the keys of the first are listed.
+
+    Parameters
+    ----------
+    first
+        First run with elements of the instant.
+    """
+    words = join.words
     entering: Word = np.int64(0)
-    for number in range(len(elements.ends)):
-        at = index(elements.ends[number, 0])
-        while at < elements.ends[number, 1] and elements.tau[at] == now:
-            if elements.sign[at] > 0:
-                if entering < COMPARED_ELEMENTS:
-                    key, row = join.compared[number, COMPARED_KEY], index(entering)
-                    join.entering_keys[row, 0] = join.compared[number, COMPARED_CLASS]
-                    join.entering_keys[row, 1] = 0 if key < 0 else elements.keys[at, index(key)]
-                entering += 1
-            at = index(at + 1)
+    run = index(first)
+    while run < words[STOP_RUN]:
+        if words[index(run + DUE)] == now and words[index(run + SIGN)] >= 0:
+            at, sign, owner = index(words[index(run + NEXT)]), words[index(run + SIGN)], words[index(run + OWNER)]
+            while at < words[index(run + STOP)] and elements.tau[at] == now:
+                if sign > 0 or elements.sign[at] > 0:
+                    if entering < COMPARED_ELEMENTS:
+                        key, row = words[index(owner + COMPARED_KEY)], index(words[ENTERED] + 2 * entering)
+                        words[row] = words[index(owner + COMPARED_CLASS)]
+                        words[index(row + 1)] = 0 if key < 0 else elements.keys[at, index(key)]
+                    entering += 1
+                at = index(at + 1)
+        run = index(run + RUN_WORDS)
     return entering
 
 
 @jit_inline
-def may_cancel(join: JoinArrays, arriving: Word, record: Word, entering: Word) -> Word:
+def may_cancel(join: JoinArrays, owner: Word, record: Word, entering: Word) -> Word:
     """Return 1 if combinations of a record that leaves can be equal to some of those that enter at its instant.
 
     Parameters
@@ -356,20 +481,38 @@ def may_cancel(join: JoinArrays, arriving: Word, record: Word, entering: Word) -
     entering
         Number of elements that enter.
     """
-    key, own = join.compared[arriving, COMPARED_KEY], join.compared[arriving, COMPARED_CLASS]
+    words = join.words
+    key, own = words[index(owner + COMPARED_KEY)], words[index(owner + COMPARED_CLASS)]
     if key < 0 or entering > COMPARED_ELEMENTS:
         return 1
     leaving_key = join.records[index(record + key)]
-    for row in range(entering):
-        if join.entering_keys[row, 0] != own or join.entering_keys[row, 1] == leaving_key:
+    row = index(words[ENTERED])
+    while row < words[ENTERED] + 2 * entering:
+        if words[row] != own or words[index(row + 1)] == leaving_key:
             return 1
+        row = index(row + 2)
     return 0
+
+
+@jit_inline
+def write_keys(join: JoinArrays, elements: JoinElements, owner: Word, record: Word, at: Word) -> Word:
+    """Write the keys of an element to its record; returns 0 if one is NULL."""
+    is_whole: Word = 1
+    key = index(0)
+    # It ends by a number in memory, as the compiler unrolls short loops whose end it knows.
+    while key < join.words[index(owner + KEYS)]:
+        value = elements.keys[at, key]
+        if value == join.words[index(join.words[index(owner + NULLS)] + key)]:
+            is_whole = 0
+        join.records[index(record + key)] = value
+        key = index(key + 1)
+    return is_whole
 
 
 @jit
 def join_elements(
     join: JoinArrays, elements: JoinElements, out: JoinOutput, is_leaving_read: Word, is_continued: Word
-) -> tuple[Word, Word, Word]:
+) -> tuple[Word, Word]:
     """Write the combinations of each element with the rows of the other inputs, in order of time.
 
     Parameters
@@ -383,73 +526,80 @@ def join_elements(
 
     Returns
     -------
-    tuple[int, int, int]
-        Why it ended, the input of the first element that is not done (as if it had not been met), and the number of
-        rows written.
+    tuple[int, int]
+        Why it ended, as if the element at hand had not been met, and the number of rows written.
     """
-    records, inputs, indexes = join.records, join.inputs, join.indexes
-    ends, tau = elements.ends, elements.tau
-    count = len(inputs)
+    words, tau = join.words, elements.tau
     written: Word = np.int64(0)
-    # Of the instant at hand: whether it began in this call, elements that add a row, those of them still to come, and
-    # rows that were written before it.
-    is_first, is_whole = True, False
-    now: Word = np.int64(0)
-    entering, to_come, written_before = np.int64(0), np.int64(0), np.int64(0)
+    # Of the instant at hand: whether it began in this call, elements that add a row, and those of them still to come.
+    is_whole = not is_continued
+    entering, to_come = np.int64(0), np.int64(0)
+    for each in range(words[FIRST_RUN], words[STOP_RUN], RUN_WORDS):
+        is_done = words[each + NEXT] == words[each + STOP]
+        words[each + DUE] = GREATEST_INTEGER if is_done else tau[words[each + NEXT]]
     while True:
-        arriving: Word = np.int64(-1)
-        at: Word = np.int64(0)
-        for number in range(count):
-            following: Word = index(ends[number, 0])
-            if following < ends[number, 1] and (arriving < 0 or tau[following] < tau[index(at)]):
-                arriving, at = np.int64(number), following
-        if arriving < 0:
-            return DONE, 0, written
-        arriving, at = index(arriving), index(at)
-        if not is_leaving_read and (is_first or tau[at] != now):
-            is_whole, is_first = not (is_first and is_continued), False
-            now, written_before = tau[at], written
-            if is_whole:
-                entering = to_come = list_entering(join, elements, now)
-        slot = elements.slot[at]
-        record = index(inputs[arriving, RECORD] + slot * inputs[arriving, STRIDE])
-        first_index = index(inputs[arriving, FIRST_INDEX])
-        stop_index = first_index + inputs[arriving, INDEXES]
-        is_entering, kept = elements.sign[at] > 0, written
-        if is_entering:
-            for number in range(first_index, stop_index):
-                if 2 * (indexes[number, FILLED] + 1) > indexes[number, MASK] + 1:
-                    return INDEX_FULL, arriving, written
-            for key in range(inputs[arriving, KEYS]):
-                records[index(record + key)] = elements.keys[at, key]
-            to_come -= 1
-        can_enter = to_come > 0 or written > written_before
-        if is_entering or not is_whole or (can_enter and may_cancel(join, arriving, record, entering)):
-            join.bound[arriving] = slot
-            written = probe_indexes(join, out, arriving, at, written)
-            if written < 0:
-                return OUTPUT_FULL, arriving, kept
-        if inputs[arriving, IS_PASSING] == 0:
-            for number in range(first_index, stop_index):
-                if is_entering:
-                    enter_chain(join, number, record, slot)
-                else:
-                    leave_chain(join, number, record)
-        ends[arriving, 0] = at + 1
+        now, run = find_next(words)
+        if now == GREATEST_INTEGER:
+            return DONE, written
+        written_before = written
+        if not is_leaving_read and is_whole:
+            entering = to_come = list_entering(join, elements, run, now)
+        while run < words[STOP_RUN]:
+            if words[index(run + DUE)] != now:
+                run = index(run + RUN_WORDS)
+                continue
+            owner, at = index(words[index(run + OWNER)]), index(words[index(run + NEXT)])
+            sign: Word = words[index(run + SIGN)]
+            if sign == 0:
+                sign = np.int64(elements.sign[at])
+            slot = elements.slot[at]
+            record = index(words[index(owner + RECORD)] + slot * words[index(owner + STRIDE)])
+            is_probing: Word = 0
+            if sign > 0:
+                to_come -= 1
+                if write_keys(join, elements, owner, record, at):
+                    is_probing = 1
+                    if words[index(owner + IS_PASSING)] != 0:
+                        find_cells(join, owner, record)
+                    elif not enter_row(join, owner, slot):
+                        return TABLE_FULL, written
+            elif is_held(join, owner, record):
+                can_enter = to_come > 0 or written > written_before
+                if is_leaving_read or not is_whole or (can_enter and may_cancel(join, owner, record, entering)):
+                    is_probing = 1
+            if is_probing:
+                words[index(owner + SLOT)], words[index(owner + ROW)] = slot, record
+                kept, written = written, probe_indexes(join, out, (at, sign, owner), written)
+                if written < 0:
+                    if sign > 0 and words[index(owner + IS_PASSING)] == 0:
+                        leave_row(join, owner, slot, words[index(owner + STOP_ENTRY)])
+                    return OUTPUT_FULL, kept
+            if sign < 0 and is_held(join, owner, record):
+                leave_row(join, owner, slot, words[index(owner + STOP_ENTRY)])
+            at = index(at + 1)
+            words[index(run + NEXT)] = at
+            words[index(run + DUE)] = GREATEST_INTEGER if at == words[index(run + STOP)] else tau[at]
+        is_whole = True
 
 
 @jit
-def refill_index(join: JoinArrays, number: Word, cells: Integers) -> None:
-    """Enter the chains of former cells into the empty table of an index."""
-    tables, indexes = join.tables, join.indexes
-    table, mask = indexes[number, TABLE], indexes[number, MASK]
-    filled = 0
-    for former in range(0, len(cells), 2):
-        if cells[former + 1] > 0:
-            key = cells[former]
-            cell = (spread(key) if indexes[number, PARTS] == 1 else key) & mask
-            while tables[table + 2 * cell + 1] != 0:
-                cell = (cell + 1) & mask
-            tables[table + 2 * cell], tables[table + 2 * cell + 1] = key, cells[former + 1]
-            filled += 1
-    indexes[number, FILLED] = filled
+def refill_entry(join: JoinArrays, owner: Word, entry: Word, link: Word, heads: Integers) -> None:
+    """Enter all rows of an input at an entry, whose table had room for all keys and no rows of it.
+
+    Parameters
+    ----------
+    link, heads
+        First link and newest slots of the chains of the entry's index; where it has none, of another one of the input.
+    """
+    tables, records, words = join.tables, join.records, join.words
+    head = words[entry + HEAD]
+    for first in range(len(heads)):
+        slot = heads[first]
+        while slot >= 0:
+            record = index(words[owner + RECORD] + slot * words[owner + STRIDE])
+            word = take_cell(join, index(owner), index(entry), record)
+            if head > 0 and slot == heads[first]:
+                tables[word + head] = slot + 1
+            tables[word + CELL_ROWS] += 1
+            records[record + words[entry + OF_RECORD]] = word
+            slot = records[record + link]

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from hypergrid.continuous.algebra import AggregateCall, AggregateOf
-from hypergrid.continuous.engine.batch import PHYSICAL, Column, Elements, Integers, bits_of, no_elements
+from hypergrid.continuous.engine.batch import PHYSICAL, Column, Elements, Integers, bits_of, no_elements, null_bits
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels import groups as kernel
 from hypergrid.continuous.engine.kernels.aggregates import change_groups
@@ -16,7 +16,7 @@ from hypergrid.continuous.engine.kernels.panes import PART_WORDS, STATE_WORDS, S
 from hypergrid.continuous.engine.kernels.sums import WORDS
 from hypergrid.continuous.engine.operators.base import StepOperator
 from hypergrid.continuous.engine.row_table import RowTable, pack
-from hypergrid.continuous.expressions import NULL_INTEGER, Expression, Kind, Operation, null_of
+from hypergrid.continuous.expressions import NULL_INTEGER, Expression, Operation
 
 SIZES: Final = {
     kernel.COUNTING: 1,
@@ -40,11 +40,6 @@ PART_SIZES: Final = {
 }
 """Words of each kind of accumulator in a part of a pane, its counter apart."""
 SHARES: Final = {"min": 0.0, "max": 1.0, "median": 0.5, "first": 0.0, "last": 1.0}
-
-
-def null_bits(kind: Kind) -> int:
-    """Return the bits of NULL."""
-    return int(bits_of(np.array([null_of(kind)], PHYSICAL[kind]))[0])
 
 
 class Program:

@@ -24,6 +24,8 @@ class Needs:
     """Whether rows are referred to by slot."""
     leaving: bool = True
     """Whether rows that leave are read also where no equal row enters at the same instant."""
+    merged: bool = True
+    """Whether rows that enter and rows that leave are read in one order of time."""
     compared: frozenset[int] | None = None
     """Attributes in which rows above are equal if they are the same row, where `leaving` is false; None: any."""
 
@@ -34,6 +36,7 @@ class Needs:
             self.order or other.order,
             self.slots or other.slots,
             self.leaving or other.leaving,
+            self.merged or other.merged,
             frozenset.intersection(*both) if both else None,
         )
 

@@ -192,9 +192,9 @@ class FifoWindow(StoredWindow):
         self._slide_ns = operator.slide_ns
         self._limit = operator.rows if operator.form == "rows" else 0
         self._span_ns = 1 if operator.form == "now" else operator.range_ns + is_closed
+        self._is_merged = needs.merged
         self._queue = Fifo()
         self._entered = 0
-        self._passed = 0
 
     def select(self, elements: Elements) -> Elements:
         """Return the elements that count, without those that leave the moment they would show."""
@@ -219,16 +219,26 @@ class FifoWindow(StoredWindow):
             # Rows show as left once their stamps are a span older than that.
             count = queue.count_before(max(until - self._span_ns, NULL_INTEGER))
             leave = round_up(queue.stamps(0, count) + self._span_ns, self._slide_ns)
-        count = len(enter) + len(leave)
-        out = WindowOutput(np.empty(count, np.int64), np.empty(count, np.int8), np.empty(count, np.int64))
         left = queue.slots(0, len(leave)).copy()
-        entering = queue.slots(entered, entered + len(enter))
-        merge_changes(WindowRows(enter, entering), WindowRows(leave, left), out)
-        changes = self._rows.refer(out.tau, out.sign if len(leave) else None, out.slot)
+        changes = self._list_changes(
+            WindowRows(enter, queue.slots(entered, entered + len(enter))), WindowRows(leave, left)
+        )
         queue.drop(len(left))
         self._rows.release(left)
         self._entered += len(enter) - len(leave)
         return changes
+
+    def _list_changes(self, enter: WindowRows, leave: WindowRows) -> Elements:
+        """Return rows that enter and rows that leave, in one order of time if that is read."""
+        if not self._is_merged:
+            tau, slots = (np.concatenate(parts) for parts in zip(enter, leave, strict=True))
+            changes = self._rows.refer(tau, None, slots)
+            changes.entering = len(enter.tau)
+            return changes
+        count = len(enter.tau) + len(leave.tau)
+        out = WindowOutput(np.empty(count, np.int64), np.empty(count, np.int8), np.empty(count, np.int64))
+        merge_changes(enter, leave, out)
+        return self._rows.refer(out.tau, out.sign if len(leave.tau) else None, out.slot)
 
 
 class UnboundedWindow(StoredWindow):
