@@ -70,10 +70,7 @@ Gather: TypeAlias = Callable[[int], Column]
 
 @dataclass
 class Elements:
-    """Elements of complete instants, in order of time; columns are gathered when they are first read.
-
-    Those of windows whose changes are not merged are in order of time twice: those that enter, then those that leave.
-    """
+    """Elements of complete instants, in order of time; columns are gathered when they are first read."""
 
     tau: Integers
     sign: Signs | None
@@ -86,8 +83,8 @@ class Elements:
     """Canonical positions of the elements that the rows come from; only where an operator above needs them."""
     slots: Integers | None = None
     """Positions of the rows in the store of the operator, if it has one."""
-    entering: int | None = None
-    """How many of them enter, where all of those come before all that leave (`Needs.merged`); else None."""
+    entering: "Elements | None" = None
+    """Rows that enter, where these elements are only those that leave (`Needs.merged`), without signs."""
     _columns: dict[int, Column] = field(default_factory=dict)
 
     def __len__(self) -> int:

@@ -130,7 +130,8 @@ def list_needs(operator: Operator, needs: Needs) -> Iterator[Needs]:
             yield from (Needs(frozenset(), slots=True) for _ in joins_of(operator))
         case ToStream(input=part, form="rstream"):
             yield Needs(needs.columns, order=needs.order, slots=True)
-            yield from (NO_NEEDS for _ in below(operator)[1:])
+            # Of the windows of one instant, their instants.
+            yield from (Needs(frozenset(), leaving=False) for _ in below(operator)[1:])
         case BagOf(form="union", left=left, right=right):
             yield from (Needs(needs.columns, order=needs.order) for _ in (left, right))
         case SampleOf(input=part):

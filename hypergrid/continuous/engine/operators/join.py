@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from hypergrid.continuous.algebra import JoinOf
-from hypergrid.continuous.engine.batch import Column, Elements, Integers, Signs, bits_of, make_order
+from hypergrid.continuous.engine.batch import EMPTY, Column, Elements, Integers, Signs, bits_of, make_order
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.join_store import JoinStore
 from hypergrid.continuous.engine.kernels import join as kernel
 from hypergrid.continuous.engine.kernels.grid import cells_of
 from hypergrid.continuous.engine.operators.base import Needs, StepOperator
-from hypergrid.continuous.engine.row_store import HeldColumns, refer_to
+from hypergrid.continuous.engine.row_store import HeldColumns
 from hypergrid.continuous.engine.state import State
 from hypergrid.continuous.expressions import positions
 from hypergrid.continuous.join_plan import GridPoint, InputPlan, JoinPlan, plan_join
@@ -47,12 +47,8 @@ class SelectedElements(NamedTuple):
     """Elements of an input that can match."""
 
     elements: Elements
-    """Those that have keys: all, or those that enter where they come first."""
-    tau: Integers
-    sign: Signs | None
-    """None if all enter, or all that enter come first."""
-    slots: Integers
-    """Zeros for a stream."""
+    """All, or those that enter where the others come by themselves."""
+    leaving: Elements | None
     keys: list[Integers]
     """Bits of the keys, and cells of points, of shape (n,) each."""
 
@@ -90,13 +86,10 @@ class Join(StepOperator):
         self._held.load(state)
         super().load(state)
 
-    def _select(self, plan: InputPlan, elements: Elements, store: HeldColumns | None) -> SelectedElements:
-        """Return the elements for which the input's own predicates are true, with keys of those that enter."""
-        tau, sign, stop = elements.tau, elements.sign, elements.entering
-        slots = np.zeros(len(tau), np.int64) if store is None else _slots_of(elements)
-        if store is not None and stop is not None:
-            # What leaves was entered with its keys.
-            elements = refer_to(store, tau[:stop], None, slots[:stop], elements.width)
+    def _select(self, plan: InputPlan, elements: Elements) -> SelectedElements:
+        """Return the elements for which the input's own predicates are true, and all that leave by themselves."""
+        leaving = None if elements.entering is None else elements
+        elements = elements if elements.entering is None else elements.entering
         keys = [bits_of(self.evaluator.value(key, elements)) for key in plan.keys]
         keys += [self._cells(point, elements) for point in plan.points]
         if plan.filters and len(elements):
@@ -105,9 +98,7 @@ class Join(StepOperator):
             )
             if len(kept) < len(elements):
                 elements, keys = elements.take(kept), [part[kept] for part in keys]
-                rows = kept if stop is None else np.append(kept, np.arange(stop, len(tau)))
-                tau, sign, slots = tau[rows], None if sign is None else sign[rows], slots[rows]
-        return SelectedElements(elements, tau, sign, slots, keys)
+        return SelectedElements(elements, leaving, keys)
 
     def _cells(self, point: GridPoint, elements: Elements) -> Integers:
         """Return the cell of a point of each element."""
@@ -119,26 +110,29 @@ class Join(StepOperator):
         stores = [
             None if is_passing else part.store for part, is_passing in zip(self._parts, self._passing, strict=True)
         ]
-        selected = [*map(self._select, self._plan.inputs, inputs, stores)]
         self._held.make_room([1 if store is None else max(1, store.capacity) for store in stores])
+        selected = [*map(self._select, self._plan.inputs, inputs)]
+        nothing = Elements(EMPTY, None, 0, lambda _: EMPTY, None, EMPTY)
+        parts: list[Elements] = []
         runs: list[tuple[int, int, int]] = []
-        start = 0
+        stop = 0
         for part in selected:
-            middle, stop = start + len(part.elements), start + len(part.tau)
-            runs += [(start, middle, int(part.sign is None)), (middle, stop, -1)]
-            start = stop
-        keys = np.empty((start, self._most_keys), np.int64)
-        starts = [first for first, _, _ in runs[::2]]
-        for part, (first, stop, _) in zip(selected, runs[::2], strict=True):
+            for each, way in ((part.elements, int(part.elements.sign is None)), (part.leaving or nothing, -1)):
+                start, stop = stop, stop + len(each)
+                parts.append(each)
+                runs.append((start, stop, way))
+        keys = np.empty((stop, self._most_keys), np.int64)
+        for part, (start, end, _) in zip(selected, runs[::2], strict=True):
             for number, values in enumerate(part.keys):
-                keys[first:stop, number] = values
+                keys[start:end, number] = values
         given = kernel.JoinElements(
-            np.concatenate([part.tau for part in selected]),
-            NO_SIGNS if all(part.sign is None for part in selected) else np.concatenate([*map(_signs_of, selected)]),
-            np.concatenate([part.slots for part in selected]),
+            np.concatenate([part.tau for part in parts]),
+            np.concatenate([part.signs() for part in parts]) if any(way == 0 for _, _, way in runs) else NO_SIGNS,
+            np.concatenate([_slots_of(part) for part in parts]),
             keys,
         )
         self._held.runs[:, : kernel.DUE] = runs
+        starts = [start for start, _, _ in runs[::2]]
         sources = [part.elements if store is None else store for part, store in zip(selected, stores, strict=True)]
         combinations = JoinedRows(sources, self._first)
         element, sign, slots = self._combine(given, starts, combinations)
@@ -227,11 +221,6 @@ def list_compared(plan: JoinPlan, compared: frozenset[int]) -> list[tuple[int, i
     ]
 
 
-def _signs_of(part: SelectedElements) -> Signs:
-    return np.ones(len(part.tau), np.int8) if part.sign is None else part.sign
-
-
 def _slots_of(elements: Elements) -> Integers:
-    if elements.slots is None:
-        raise AssertionError("elements of a joined relation need slots")
-    return elements.slots
+    """Return the slots of elements, which those of a stream have not."""
+    return np.zeros(len(elements), np.int64) if elements.slots is None else elements.slots

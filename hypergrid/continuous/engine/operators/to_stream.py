@@ -60,8 +60,12 @@ class ChangeStream(StreamMaker):
         elements = inputs[0]
         if self._netting is not None:
             elements = self._netting.apply(elements, range(len(self.attributes)), self._sign)
-        shown = (elements.signs() == self._sign) & (elements.tau != NULL_INTEGER)
-        return self.number(elements if shown.all() else elements.take(np.flatnonzero(shown)))
+        else:
+            elements = elements.take(np.flatnonzero(elements.signs() == self._sign))
+        # Rows that are there from the start come first.
+        if len(elements) and elements.tau[0] == NULL_INTEGER:
+            elements = elements.take(np.flatnonzero(elements.tau != NULL_INTEGER))
+        return self.number(elements)
 
 
 class RelationStream(StreamMaker):

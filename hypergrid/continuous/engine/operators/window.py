@@ -205,36 +205,37 @@ class FifoWindow(StoredWindow):
         elements, slots = self.enter(inputs[0])
         queue = self._queue
         queue.append(slots, elements.tau)
-        stop, entered = len(queue), self._entered
+        stop, entered, until = len(queue), self._entered, heartbeat
         if self._limit:
-            enter = queue.stamps(entered, stop)
             leave = queue.stamps(self._limit, stop)
         else:
             # Stamps before this show before the heartbeat: with a slide, those up to its last multiple before that.
-            until = heartbeat
             if self._slide_ns:
                 until = max((heartbeat - 1) // self._slide_ns * self._slide_ns + 1, NULL_INTEGER)
                 stop = queue.count_before(until, entered)
-            enter = round_up(queue.stamps(entered, stop), self._slide_ns)
             # Rows show as left once their stamps are a span older than that.
             count = queue.count_before(max(until - self._span_ns, NULL_INTEGER))
             leave = round_up(queue.stamps(0, count) + self._span_ns, self._slide_ns)
         left = queue.slots(0, len(leave)).copy()
-        changes = self._list_changes(
-            WindowRows(enter, queue.slots(entered, entered + len(enter))), WindowRows(leave, left)
-        )
+        if self._slide_ns:
+            shown = queue.slots(entered, stop).copy()
+            entering = self._rows.refer(round_up(queue.stamps(entered, stop), self._slide_ns), None, shown)
+        else:
+            # Without a slide all rows show as they come.
+            shown = slots
+            entering = Elements(elements.tau, None, elements.width, elements.column, elements.order, slots)
+        if self._is_merged:
+            changes = self._merge(WindowRows(entering.tau, shown), WindowRows(leave, left))
+        else:
+            changes = self._rows.refer(leave, None, left)
+            changes.entering = entering
         queue.drop(len(left))
         self._rows.release(left)
-        self._entered += len(enter) - len(leave)
+        self._entered = stop - len(left)
         return changes
 
-    def _list_changes(self, enter: WindowRows, leave: WindowRows) -> Elements:
-        """Return rows that enter and rows that leave, in one order of time if that is read."""
-        if not self._is_merged:
-            tau, slots = (np.concatenate(parts) for parts in zip(enter, leave, strict=True))
-            changes = self._rows.refer(tau, None, slots)
-            changes.entering = len(enter.tau)
-            return changes
+    def _merge(self, enter: WindowRows, leave: WindowRows) -> Elements:
+        """Return rows that enter and rows that leave in one order of time."""
         count = len(enter.tau) + len(leave.tau)
         out = WindowOutput(np.empty(count, np.int64), np.empty(count, np.int8), np.empty(count, np.int64))
         merge_changes(enter, leave, out)
