@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,7 @@ PHYSICAL: Final[dict[Kind, type]] = {
 """Type of numpy in which a kind is held."""
 
 
-@dataclass(frozen=True)
-class ElementBatch:
+class ElementBatch(NamedTuple):
     """Elements of a stream, or insertions and deletions of a relation.
 
     Elements of one instant are ordered by (arrival, series, number), by their position where these are absent. Arrays
@@ -47,10 +46,12 @@ class ElementBatch:
         """Raise `InvalidQuery` if shapes or types do not fit the attributes of an input."""
         if len(self.columns) != len(kinds):
             raise InvalidQuery(f"input {name!r} needs {len(kinds)} columns, in order; got {len(self.columns)}")
-        if self.tau.dtype != np.int64 or self.tau.ndim != 1:
-            raise InvalidQuery(f"input {name!r} needs instants as int64 nanoseconds; got {self.tau.dtype}")
-        for position, (column, kind) in enumerate(zip(self.columns, kinds, strict=True)):
-            if column.shape != self.tau.shape or column.dtype != PHYSICAL[kind]:
+        tau, shape = self.tau, self.tau.shape
+        if tau.dtype != np.int64 or tau.ndim != 1:
+            raise InvalidQuery(f"input {name!r} needs instants as int64 nanoseconds; got {tau.dtype}")
+        for column, kind in zip(self.columns, kinds, strict=True):
+            if column.shape != shape or column.dtype != PHYSICAL[kind]:
+                position = next(number for number, each in enumerate(self.columns) if each is column)
                 raise InvalidQuery(
                     f"column {position} of input {name!r} needs {len(self.tau)} values of {PHYSICAL[kind].__name__}; "
                     f"got {column.shape} of {column.dtype}"

@@ -96,17 +96,20 @@ class ContinuousEngine:
             raise InvalidQuery(f"heartbeats do not go back: got {heartbeat_ns} ns after {self._heartbeat}")
         self._heartbeat = heartbeat_ns
         sources = list(self._plan.sources.values())
-        if sum(source.count_before(heartbeat_ns) for source in sources) > self._round_size:
+        counts = [source.count_before(heartbeat_ns) for source in sources]
+        if sum(counts) > self._round_size:
             for limit in cut_rounds([source.waiting_taus(heartbeat_ns) for source in sources], self._round_size):
-                self._run_round(limit)
+                self._run_round(limit, [source.count_before(limit) for source in sources])
+            counts = [source.count_before(heartbeat_ns) for source in sources]
         if heartbeat_ns > self._processed:
-            self._run_round(heartbeat_ns)
+            self._run_round(heartbeat_ns, counts)
 
-    def _run_round(self, heartbeat: int) -> None:
+    def _run_round(self, heartbeat: int, counts: Sequence[int]) -> None:
+        """Process the first elements that wait in each source, given by their number, which are those before an instant."""
         # Among other work, such as the queries of a server.
         give_way()
-        for source in self._plan.sources.values():
-            source.begin_round(heartbeat)
+        for source, count in zip(self._plan.sources.values(), counts, strict=True):
+            source.begin_round(count)
         elements: list[Elements] = []
         for step in self._plan.steps:
             if step.inputs and step.operator.first_tau is None:

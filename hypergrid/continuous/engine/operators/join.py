@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from hypergrid.continuous.algebra import JoinOf
-from hypergrid.continuous.engine.batch import EMPTY, Column, Elements, Integers, Signs, bits_of, make_order
+from hypergrid.continuous.engine.batch import EMPTY, Column, Elements, Integers, Signs, bits_of, elements_of, make_order
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.join_store import JoinStore
 from hypergrid.continuous.engine.kernels import join as kernel
@@ -22,6 +22,8 @@ from hypergrid.continuous.join_plan import GridPoint, InputPlan, JoinPlan, plan_
 
 ROOM: Final = 65536
 """Combinations that the loop writes before it returns."""
+NOTHING: Final = elements_of(EMPTY, None, ())
+"""What leaves where it does not come by itself."""
 NO_SIGNS: Final = np.empty(0, np.int8)
 """Signs where none has to be looked up."""
 
@@ -112,12 +114,11 @@ class Join(StepOperator):
         ]
         self._held.make_room([1 if store is None else max(1, store.capacity) for store in stores])
         selected = [*map(self._select, self._plan.inputs, inputs)]
-        nothing = Elements(EMPTY, None, 0, lambda _: EMPTY, None, EMPTY)
         parts: list[Elements] = []
         runs: list[tuple[int, int, int]] = []
         stop = 0
         for part in selected:
-            for each, way in ((part.elements, int(part.elements.sign is None)), (part.leaving or nothing, -1)):
+            for each, way in ((part.elements, int(part.elements.sign is None)), (part.leaving or NOTHING, -1)):
                 start, stop = stop, stop + len(each)
                 parts.append(each)
                 runs.append((start, stop, way))

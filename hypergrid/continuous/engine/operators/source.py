@@ -110,9 +110,8 @@ class InputSource(StepOperator):
             count += len(batch.tau)
         return count
 
-    def begin_round(self, heartbeat: int) -> None:
-        """Let the elements before a heartbeat be those of the round."""
-        count = self.count_before(heartbeat)
+    def begin_round(self, count: int) -> None:
+        """Let the first elements that wait be those of the round."""
         if not count:
             self._round = self._nothing
             return
@@ -164,7 +163,10 @@ def _make_plain(batch: ElementBatch) -> ElementBatch:
     The loops are compiled for such arrays; each other kind would be compiled when it first comes, which takes 17 s.
     """
     parts = (batch.tau, *batch.columns, batch.sign, batch.arrival, batch.series, batch.number)
-    if all(part is None or part.flags.carray for part in parts):
+    for part in parts:
+        if part is not None and not part.flags.carray:
+            break
+    else:
         return batch
     tau, *others = (None if part is None else np.require(part, requirements=["C", "A", "W"]) for part in parts)
     assert tau is not None
