@@ -42,6 +42,11 @@ class ElementBatch(NamedTuple):
     number: Integers | None = None
     """Distinguishes the elements of one instant, arrival and series; positions in the stream if None."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether elements of one instant are ordered by their position."""
+        return self.arrival is None and self.series is None and self.number is None
+
     def check(self, name: str, kinds: Sequence[Kind], *, is_stream: bool) -> None:
         """Raise `InvalidQuery` if shapes or types do not fit the attributes of an input."""
         if len(self.columns) != len(kinds):
@@ -56,8 +61,8 @@ class ElementBatch(NamedTuple):
                     f"column {position} of input {name!r} needs {len(self.tau)} values of {PHYSICAL[kind].__name__}; "
                     f"got {column.shape} of {column.dtype}"
                 )
-        for part in (self.arrival, self.series, self.number):
-            if part is not None and part.shape != self.tau.shape:
+        for part in () if self.is_plain else (self.arrival, self.series, self.number):
+            if part is not None and part.shape != shape:
                 raise InvalidQuery(f"order of input {name!r} needs {len(self.tau)} values; got {part.shape}")
         if self.sign is not None:
             if self.sign.shape != self.tau.shape:
@@ -69,7 +74,7 @@ class ElementBatch(NamedTuple):
 Gather: TypeAlias = Callable[[int], Column]
 
 
-@dataclass
+@dataclass(slots=True)
 class Elements:
     """Elements of complete instants, in order of time; columns are gathered when they are first read."""
 

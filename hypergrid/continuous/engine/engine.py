@@ -105,18 +105,17 @@ class ContinuousEngine:
             self._run_round(heartbeat_ns, counts)
 
     def _run_round(self, heartbeat: int, counts: Sequence[int]) -> None:
-        """Process the first elements that wait in each source, given by their number, which are those before an instant."""
+        """Process the elements before an instant, given by how many of those that wait in each source they are."""
         # Among other work, such as the queries of a server.
         give_way()
         for source, count in zip(self._plan.sources.values(), counts, strict=True):
             source.begin_round(count)
         elements: list[Elements] = []
-        for step in self._plan.steps:
-            if step.inputs and step.operator.first_tau is None:
-                below = (self._plan.steps[number].operator.first_tau for number in step.inputs)
-                step.operator.first_tau = min((first for first in below if first is not None), default=None)
-            inputs = [elements[number] for number in step.inputs]
-            elements.append(step.operator.process(inputs, heartbeat))
+        for operator, numbers in self._plan.steps:
+            if operator.first_tau is None and numbers:
+                below = (self._plan.steps[number].operator.first_tau for number in numbers)
+                operator.first_tau = min((first for first in below if first is not None), default=None)
+            elements.append(operator.process([elements[number] for number in numbers], heartbeat))
         for source in self._plan.sources.values():
             source.end_round()
         self._processed = heartbeat

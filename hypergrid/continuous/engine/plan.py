@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from hypergrid.continuous.algebra import (
     AggregateOf,
@@ -38,8 +38,7 @@ from hypergrid.continuous.properties import list_summed_windows
 NO_NEEDS: Final = Needs(frozenset(), leaving=False, merged=False)
 
 
-@dataclass(frozen=True)
-class EngineStep:
+class EngineStep(NamedTuple):
     """Operator with the steps whose elements it takes."""
 
     operator: StepOperator

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from hypergrid.continuous.algebra import JoinOf
-from hypergrid.continuous.engine.batch import EMPTY, Column, Elements, Integers, Signs, bits_of, elements_of, make_order
+from hypergrid.continuous.engine.batch import Column, Elements, Integers, Signs, bits_of, make_order
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.join_store import JoinStore
 from hypergrid.continuous.engine.kernels import join as kernel
@@ -22,8 +22,6 @@ from hypergrid.continuous.join_plan import GridPoint, InputPlan, JoinPlan, plan_
 
 ROOM: Final = 65536
 """Combinations that the loop writes before it returns."""
-NOTHING: Final = elements_of(EMPTY, None, ())
-"""What leaves where it does not come by itself."""
 NO_SIGNS: Final = np.empty(0, np.int8)
 """Signs where none has to be looked up."""
 
@@ -64,14 +62,16 @@ class Join(StepOperator):
         self, operator: JoinOf, parts: Sequence[StepOperator], needs: Needs, evaluator: ExpressionEvaluator
     ) -> None:
         super().__init__(operator.attributes, evaluator)
-        self._parts = parts
         # An operator above asks for the slots of the first input.
         self._gives_slots = needs.slots
         self._is_leaving_read = int(needs.leaving)
         self._plan = plan_join(operator)
-        self._passing = [part.is_stream for part in operator.inputs]
+        self._passing = [number for number, part in enumerate(operator.inputs) if part.is_stream]
+        self._stores = [
+            None if part.is_stream else below.store for part, below in zip(operator.inputs, parts, strict=True)
+        ]
         compared = list_compared(self._plan, needs.compared or frozenset())
-        self._held = JoinStore(self._plan, self._passing, compared)
+        self._held = JoinStore(self._plan, [part.is_stream for part in operator.inputs], compared)
         self._is_stream = operator.is_stream
         self._needs_order = needs.order
         if needs.order:
@@ -93,7 +93,8 @@ class Join(StepOperator):
         leaving = None if elements.entering is None else elements
         elements = elements if elements.entering is None else elements.entering
         keys = [bits_of(self.evaluator.value(key, elements)) for key in plan.keys]
-        keys += [self._cells(point, elements) for point in plan.points]
+        if plan.points:
+            keys += [self._cells(point, elements) for point in plan.points]
         if plan.filters and len(elements):
             kept = np.flatnonzero(
                 reduce(np.logical_and, [self.evaluator.truth(part, elements) for part in plan.filters])
@@ -109,34 +110,37 @@ class Join(StepOperator):
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
         """Return the changes of combinations."""
-        stores = [
-            None if is_passing else part.store for part, is_passing in zip(self._parts, self._passing, strict=True)
-        ]
-        self._held.make_room([1 if store is None else max(1, store.capacity) for store in stores])
+        self._held.make_room([1 if store is None else max(1, store.capacity) for store in self._stores])
         selected = [*map(self._select, self._plan.inputs, inputs)]
         parts: list[Elements] = []
         runs: list[tuple[int, int, int]] = []
         stop = 0
-        for part in selected:
-            for each, way in ((part.elements, int(part.elements.sign is None)), (part.leaving or NOTHING, -1)):
-                start, stop = stop, stop + len(each)
-                parts.append(each)
-                runs.append((start, stop, way))
+        for elements, leaving, _ in selected:
+            start, stop = stop, stop + len(elements.tau)
+            runs.append((start, stop, int(elements.sign is None)))
+            parts.append(elements)
+            start = stop
+            if leaving is not None:
+                stop += len(leaving.tau)
+                parts.append(leaving)
+            runs.append((start, stop, -1))
         keys = np.empty((stop, self._most_keys), np.int64)
         for part, (start, end, _) in zip(selected, runs[::2], strict=True):
             for number, values in enumerate(part.keys):
                 keys[start:end, number] = values
+        is_mixed = any(part.elements.sign is not None for part in selected)
         given = kernel.JoinElements(
             np.concatenate([part.tau for part in parts]),
-            np.concatenate([part.signs() for part in parts]) if any(way == 0 for _, _, way in runs) else NO_SIGNS,
+            np.concatenate([part.signs() for part in parts]) if is_mixed else NO_SIGNS,
             np.concatenate([_slots_of(part) for part in parts]),
             keys,
         )
         self._held.runs[:, : kernel.DUE] = runs
-        starts = [start for start, _, _ in runs[::2]]
-        sources = [part.elements if store is None else store for part, store in zip(selected, stores, strict=True)]
+        sources = [
+            part.elements if store is None else store for part, store in zip(selected, self._stores, strict=True)
+        ]
         combinations = JoinedRows(sources, self._first)
-        element, sign, slots = self._combine(given, starts, combinations)
+        element, sign, slots = self._combine(given, runs, combinations)
         tau = given.tau[element]
         result = combinations.refer(tau, None if self._is_stream else sign, slots, len(self.attributes))
         if self._gives_slots:
@@ -144,10 +148,10 @@ class Join(StepOperator):
         return self._give_order(result, sources, slots) if self._needs_order else result
 
     def _combine(
-        self, given: kernel.JoinElements, starts: Sequence[int], combinations: JoinedRows
+        self, given: kernel.JoinElements, runs: Sequence[tuple[int, int, int]], combinations: JoinedRows
     ) -> tuple[Integers, Signs, Integers]:
         """Return elements, signs and slots of the combinations for which all of the predicate is true."""
-        count = len(self._parts)
+        count = len(self._plan.inputs)
         parts: list[tuple[Integers, Signs, Integers]] = []
         reason = kernel.OUTPUT_FULL
         while reason != kernel.DONE:
@@ -159,10 +163,9 @@ class Join(StepOperator):
                 self._held.arrays, given, out, self._is_leaving_read, int(len(parts) > 0)
             )
             element, sign, slots = out.element[:written], out.sign[:written], out.slots[:, :written]
-            for number, is_passing in enumerate(self._passing):
+            for number in self._passing:
                 # Rows of a stream are referred to by their position among the elements at hand.
-                if is_passing:
-                    slots[number] = element - starts[number]
+                slots[number] = element - runs[2 * number][0]
             if self._plan.rest and written:
                 candidates = combinations.refer(given.tau[element], None, slots, len(self.attributes))
                 masks = [self.evaluator.truth(part, candidates) for part in self._plan.rest]

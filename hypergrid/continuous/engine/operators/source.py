@@ -56,7 +56,7 @@ class InputSource(StepOperator):
             return
         batch = _make_plain(batch)
         tau = batch.tau
-        is_sorted = bool((tau[1:] >= tau[:-1]).all())
+        is_sorted = bool(np.logical_and.reduce(tau[1:] >= tau[:-1]))
         first = int(tau[0] if is_sorted else tau.min())
         if first < heartbeat and heartbeat > NULL_INTEGER:
             raise InvalidQuery(
@@ -65,7 +65,7 @@ class InputSource(StepOperator):
             )
         if first == NULL_INTEGER and self.is_stream:
             raise InvalidQuery(f"stream {self._name!r} has an element without instant")
-        is_plain = batch.arrival is None and batch.series is None and batch.number is None
+        is_plain = batch.is_plain
         if self._taken and is_plain != self._is_plain:
             raise InvalidQuery(f"input {self._name!r} needs the order of elements in all batches, or in none")
         self._is_plain = is_plain

@@ -84,8 +84,8 @@ class Fifo(Stateful):
             if self._first + self._count == BLOCK_ROWS * len(self._blocks):
                 self._blocks.append(self._spare.pop() if self._spare else reserve((2, BLOCK_ROWS), np.int64))
             count = min(BLOCK_ROWS - at, len(slots) - done)
-            self._blocks[-1][0, at : at + count] = slots[done : done + count]
-            self._blocks[-1][1, at : at + count] = stamps[done : done + count]
+            block = self._blocks[-1][:, at : at + count]
+            block[0], block[1] = slots[done : done + count], stamps[done : done + count]
             self._count += count
             done += count
 
@@ -198,6 +198,8 @@ class FifoWindow(StoredWindow):
 
     def select(self, elements: Elements) -> Elements:
         """Return the elements that count, without those that leave the moment they would show."""
+        if self._where is None and self._slide_ns <= self._span_ns:
+            return elements
         return select_shown(super().select(elements), self._slide_ns, self._span_ns)
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
