@@ -18,6 +18,8 @@ from hypergrid.continuous.algebra import (
     WindowOf,
     walk_operators,
 )
+from hypergrid.continuous.engine import join_store
+from hypergrid.continuous.engine.operators import join as join_operator
 from hypergrid.continuous.rewrite import rewrite
 from tests.support.continuous_feeds import feed_engine
 from tests.support.continuous_oracle import Change, Edge, find_end, net_changes, oracle_result
@@ -65,6 +67,22 @@ def test_cuts_and_arrival_do_not_matter(block: int) -> None:
         for cut in range(6):
             changes = feed_engine(case, case.tree, end, "half-open", cut)
             assert net_changes(changes) == expected, f"seed {seed}, cut {cut}\n{case.describe()}"
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_joins_go_on_where_their_output_and_their_tables_are_full(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join_operator, "ROOM", 2)
+    monkeypatch.setattr(join_store, "CELLS", 1)
+    joins = 0
+    for seed in range(40 * block, 40 * block + 40):
+        case = random_case(seed)
+        if not any(isinstance(part, JoinOf) for part in walk_operators(case.tree)):
+            continue
+        end = find_end(case.tree, case.streams, case.relations)
+        expected = net_changes(oracle_result(case.tree, case.streams, case.relations, "half-open", end))
+        assert net_changes(feed_engine(case, case.tree, end, "half-open", seed)) == expected, case.describe()
+        joins += 1
+    assert joins > 3
 
 
 def test_random_cases_have_everything_that_the_language_makes() -> None:
