@@ -54,9 +54,8 @@ class ElementBatch(NamedTuple):
         tau, shape = self.tau, self.tau.shape
         if tau.dtype != np.int64 or tau.ndim != 1:
             raise InvalidQuery(f"input {name!r} needs instants as int64 nanoseconds; got {tau.dtype}")
-        for column, kind in zip(self.columns, kinds, strict=True):
+        for position, (column, kind) in enumerate(zip(self.columns, kinds, strict=True)):
             if column.shape != shape or column.dtype != PHYSICAL[kind]:
-                position = next(number for number, each in enumerate(self.columns) if each is column)
                 raise InvalidQuery(
                     f"column {position} of input {name!r} needs {len(self.tau)} values of {PHYSICAL[kind].__name__}; "
                     f"got {column.shape} of {column.dtype}"
@@ -90,7 +89,7 @@ class Elements:
     slots: Integers | None = None
     """Positions of the rows in the store of the operator, if it has one."""
     entering: "Elements | None" = None
-    """Rows that enter, where these elements are only those that leave (`Needs.merged`), without signs."""
+    """Elements that enter, where these are only those that leave (`Needs.merged`)."""
     _columns: dict[int, Column] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -109,6 +108,7 @@ class Elements:
 
     def take(self, kept: NDArray[Any]) -> "Elements":
         """Return the elements at positions, or those of a mask, in order; columns are still gathered late."""
+        assert self.entering is None
         return Elements(
             self.tau[kept],
             None if self.sign is None else self.sign[kept],

@@ -13,7 +13,7 @@ from hypergrid.continuous.engine.operators.bags import Netting
 from hypergrid.continuous.engine.plan import EnginePlanner
 from hypergrid.continuous.engine.state import State, pack_state, unpack_state
 from hypergrid.continuous.engine.texts import Texts
-from hypergrid.continuous.expressions import NULL_INTEGER
+from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.pacing import give_way
 
@@ -94,6 +94,8 @@ class ContinuousEngine:
         """Process all elements before an instant; there are none before it to come [ns]."""
         if heartbeat_ns < self._heartbeat:
             raise InvalidQuery(f"heartbeats do not go back: got {heartbeat_ns} ns after {self._heartbeat}")
+        if heartbeat_ns > GREATEST_INTEGER:
+            raise InvalidQuery(f"a heartbeat is at most {GREATEST_INTEGER} ns; got {heartbeat_ns}")
         self._heartbeat = heartbeat_ns
         sources = list(self._plan.sources.values())
         counts = [source.count_before(heartbeat_ns) for source in sources]
@@ -105,7 +107,13 @@ class ContinuousEngine:
             self._run_round(heartbeat_ns, counts)
 
     def _run_round(self, heartbeat: int, counts: Sequence[int]) -> None:
-        """Process the elements before an instant, given by how many of those that wait in each source they are."""
+        """Process the elements before an instant.
+
+        Parameters
+        ----------
+        counts
+            Number of waiting elements of each source to take.
+        """
         # Among other work, such as the queries of a server.
         give_way()
         for source, count in zip(self._plan.sources.values(), counts, strict=True):

@@ -1,11 +1,12 @@
 """What a join holds: records of rows, tables of their keys, and the words by which the loop finds its way."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from hypergrid.continuous.engine.batch import Integers, null_bits
+from hypergrid.continuous.engine.batch import EMPTY, Integers, null_bits
 from hypergrid.continuous.engine.kernels import join as kernel
 from hypergrid.continuous.engine.kernels.grid import NO_CELL
 from hypergrid.continuous.engine.state import State, Stateful
@@ -20,8 +21,10 @@ class JoinEntry(NamedTuple):
     """Where rows of an input are entered into a table."""
 
     owner: int
+    """Number of the input."""
     table: int
     keys: tuple[int, ...]
+    """Numbers of the input's keys; cells of near points follow the keys."""
     of_index: int | None
     """Index of the plan that has these keys; None if the input has none."""
     head: int
@@ -65,48 +68,47 @@ class JoinStore(Stateful):
         self._plan = plan
         self._listed = list_entries(plan)
         self._capacities = [1] * len(plan.inputs)
-        self._masks = np.full(1 + max(entry.table for entry in self._listed), CELLS - 1)
-        self._spans = np.full(len(self._masks), kernel.HEADS)
-        for entry in self._listed:
-            self._spans[entry.table] = max(self._spans[entry.table], entry.head + 1)
-        words = self._lay_out()
-        self.arrays = kernel.JoinArrays(np.zeros(0, np.int64), np.zeros(0, np.int64), words)
+        self.arrays = kernel.JoinArrays(np.zeros(0, np.int64), np.zeros(0, np.int64), self._lay_out())
         self._describe_inputs(passing, compared)
         self._describe_entries()
         self._describe_steps()
         self._move_records(self._capacities)
-        self._make_tables()
+        for entry in self._listed:
+            words = self._tables[entry.table]
+            words[kernel.SPAN] = words[kernel.USED] = max(words[kernel.SPAN], entry.head + 1)
+        self._resize_tables([CELLS] * len(self._tables))
 
     def _lay_out(self) -> Integers:
-        """Return words, zero but for where runs and scratch are, with views of them."""
+        """Return words, of which inputs, entries, steps, runs and tables are views; lists follow."""
         count, steps = len(self._plan.inputs), sum(map(len, self._plan.steps))
         sizes = (
             (count, kernel.INPUT_WORDS),
             (len(self._listed), kernel.ENTRY_WORDS),
             (steps, kernel.STEP_WORDS),
             (2 * count, kernel.RUN_WORDS),
-            (len(self._masks), 1),
+            (1 + max(entry.table for entry in self._listed), kernel.TABLE_WORDS),
             (kernel.COMPARED_ELEMENTS, 2),
         )
         lists = [part.width for part in self._plan.inputs] + [len(entry.keys) for entry in self._listed]
         lists += [2 * len(step.sources) for each in self._plan.steps for step in each]
-        self._starts = kernel.FIRST_WORD + np.cumsum([0, *(rows * width for rows, width in sizes)])
-        words = np.zeros(int(self._starts[-1]) + sum(lists), np.int64)
-        self._inputs, self._entries, self._steps, self.runs, self._filled, _ = (
-            words[start : start + rows * width].reshape(rows, width)
-            for start, (rows, width) in zip(self._starts, sizes, strict=False)
+        *starts, self._listed_words = itertools.accumulate(
+            (rows * width for rows, width in sizes), initial=int(kernel.FIRST_WORD)
         )
-        self._listed_words = int(self._starts[-1])
-        words[kernel.FIRST_RUN], words[kernel.STOP_RUN] = self._starts[3], self._starts[4]
-        words[kernel.ENTERED] = self._starts[5]
+        words = np.zeros(self._listed_words + sum(lists), np.int64)
+        self._inputs, self._entries, self._steps, self.runs, self._tables, _ = (
+            words[start : start + rows * width].reshape(rows, width)
+            for start, (rows, width) in zip(starts, sizes, strict=True)
+        )
+        self._first_input, self._first_entry, self._first_step, first_run, self._first_table, entered = starts
+        words[kernel.FIRST_RUN], words[kernel.STOP_RUN], words[kernel.ENTERED] = first_run, self._first_table, entered
         self.runs[:, kernel.OWNER] = [self._position_of_input(number // 2) for number in range(2 * count)]
         return words
 
     def _position_of_input(self, number: int) -> int:
-        return int(self._starts[0]) + kernel.INPUT_WORDS * number
+        return self._first_input + kernel.INPUT_WORDS * number
 
     def _position_of_entry(self, number: int) -> int:
-        return int(self._starts[1]) + kernel.ENTRY_WORDS * number
+        return self._first_entry + kernel.ENTRY_WORDS * number
 
     def _append(self, values: Iterable[int]) -> int:
         """Write a list behind the others; returns its position."""
@@ -116,7 +118,7 @@ class JoinStore(Stateful):
         return start
 
     def _describe_inputs(self, passing: Sequence[bool], compared: Sequence[tuple[int, int]]) -> None:
-        first_step = int(self._starts[2])
+        first_step = self._first_step
         for number, (part, words) in enumerate(zip(self._plan.inputs, self._inputs, strict=True)):
             own = [each for each, entry in enumerate(self._listed) if entry.owner == number]
             last_step = first_step + kernel.STEP_WORDS * (len(self._plan.steps[number]) - 1)
@@ -125,7 +127,7 @@ class JoinStore(Stateful):
             words[kernel.NULLS] = self._append(
                 [*(null_bits(key.kind) for key in part.keys), *(NO_CELL for _ in part.points)]
             )
-            words[kernel.FIRST_ENTRY] = self._position_of_entry(own[0] if own else 0)
+            words[kernel.FIRST_ENTRY] = self._position_of_entry(own[0])
             words[kernel.STOP_ENTRY] = words[kernel.FIRST_ENTRY] + kernel.ENTRY_WORDS * len(own)
             words[kernel.FIRST_STEP], words[kernel.LAST_STEP] = first_step, last_step
             words[[kernel.COMPARED_KEY, kernel.COMPARED_CLASS]] = compared[number]
@@ -152,7 +154,7 @@ class JoinStore(Stateful):
             words[kernel.LINK] = 0 if entry.of_index is None else self._link_of(entry.of_index)
             words[kernel.HEAD], words[kernel.PARTS] = entry.head, len(entry.keys)
             words[kernel.FIRST_PART] = self._append(entry.keys)
-            words[kernel.FILLED] = self._starts[4] + entry.table
+            words[kernel.TABLE] = self._first_table + kernel.TABLE_WORDS * entry.table
 
     def _describe_steps(self) -> None:
         of_indexes = {entry.of_index: number for number, entry in enumerate(self._listed)}
@@ -171,11 +173,11 @@ class JoinStore(Stateful):
                     for number, each in enumerate(self._listed)
                     if (each.owner, each.table) == (owner, self._listed[probed].table)
                 ]
-                words[kernel.BOUND], words[kernel.KEY] = positions[0][0], self._entries[entry, kernel.OF_RECORD]
+                words[kernel.BOUND], words[kernel.CELL] = positions[0][0], self._entries[entry, kernel.OF_RECORD]
 
     def _move_records(self, capacities: Sequence[int]) -> None:
         """Make room for records, and keep those that there are."""
-        old = [part.copy() for part in self._records()] if len(self.arrays.records) else []
+        old = self._records() if len(self.arrays.records) else []
         sizes = self._inputs[:, kernel.STRIDE] * np.array(capacities, np.int64)
         self._inputs[:, kernel.RECORD] = np.cumsum(sizes) - sizes
         self._capacities = list(capacities)
@@ -197,61 +199,57 @@ class JoinStore(Stateful):
         if capacities != self._capacities:
             self._move_records(capacities)
 
-    def _make_tables(self) -> None:
-        """Make new tables of the sizes of the masks, without rows."""
-        sizes = (self._masks + 1) * self._spans
-        # The first cell is that of keys without rows.
-        starts = self._spans.max() + np.cumsum(sizes) - sizes
-        self.arrays = self.arrays._replace(tables=np.zeros(int(starts[-1] + sizes[-1]), np.int64))
-        self._filled[:] = 0
-        of_entries = [entry.table for entry in self._listed]
-        self._entries[:, kernel.START] = starts[of_entries]
-        self._entries[:, kernel.MASK], self._entries[:, kernel.SPAN] = self._masks[of_entries], self._spans[of_entries]
+    def _resize_tables(self, sizes: Sequence[int]) -> None:
+        """Make room for hashed words, a power of two for each table, and half as many cells; what is held is kept."""
+        old = [self._view_table(table) for table in range(len(sizes))] if len(self.arrays.tables) else []
+        room = self._tables[:, kernel.SPAN] * (np.array(sizes) // 2 + 1)
+        starts = np.cumsum(np.array(sizes) + room) - room
+        self.arrays = self.arrays._replace(tables=np.zeros(int(starts[-1] + room[-1]), np.int64))
+        for entry, words in zip(self._listed, self._entries, strict=True):
+            start, size = int(starts[entry.table]), sizes[entry.table]
+            words[kernel.HASHED], words[kernel.MASK], words[kernel.START] = start - size, size - 1, start
+        for table, (hashed, cells) in enumerate(old):
+            new_hashed, new_cells = self._view_table(table)
+            new_cells[:] = cells
+            if len(hashed) == len(new_hashed):
+                new_hashed[:] = hashed
+            else:
+                self._tables[table, kernel.FILLED] = -1
+                self._enter(self._entry_of(table), -1, EMPTY)
 
-    def _cells_of(self, entry: int) -> Integers:
-        """Return the cells of an entry's table, shape (cells, words)."""
-        start, mask, span = self._entries[entry, [kernel.START, kernel.MASK, kernel.SPAN]].tolist()
-        return self.arrays.tables[start : start + (mask + 1) * span].reshape(-1, span)
+    def _entry_of(self, table: int) -> int:
+        """Return an entry of a table."""
+        return next(number for number, entry in enumerate(self._listed) if entry.table == table)
+
+    def _view_table(self, table: int) -> tuple[Integers, Integers]:
+        """Return the hashed words of a table, and its cells that were ever used, shape (cells, words)."""
+        hashed, start = self._entries[self._entry_of(table), [kernel.HASHED, kernel.START]].tolist()
+        used, span = self._tables[table, [kernel.USED, kernel.SPAN]].tolist()
+        return self.arrays.tables[hashed:start], self.arrays.tables[start : start + used].reshape(-1, span)
+
+    def _enter(self, number: int, link: int, heads: Integers) -> None:
+        """Enter rows into the cells of an entry (`refill_entry`), with room for their keys."""
+        owner, entry = self._position_of_input(self._listed[number].owner), self._position_of_entry(number)
+        done = 0
+        while (done := kernel.refill_entry(self.arrays, owner, entry, link, heads, done)) < len(heads):
+            self.grow_table()
+
+    def grow_table(self) -> None:
+        """Give the table that is full twice the room."""
+        full = (int(self.arrays.words[kernel.FULL]) - self._first_table) // kernel.TABLE_WORDS
+        sizes = [0] * len(self._tables)
+        for entry, words in zip(self._listed, self._entries, strict=True):
+            sizes[entry.table] = int(words[kernel.MASK] + 1) * (2 if entry.table == full else 1)
+        self._resize_tables(sizes)
 
     def _list_chains(self) -> list[Integers]:
         """Return key, or hash of the keys, and newest slot + 1 of the chains of each index, shape (chains, 2)."""
-        of_indexes = {entry.of_index: number for number, entry in enumerate(self._listed)}
+        of_indexes = {entry.of_index: entry for entry in self._listed}
         listed = []
         for index in range(len(self._plan.indexes)):
-            entry = of_indexes[index]
-            cells = self._cells_of(entry)[:, [0, self._listed[entry].head]]
+            cells = self._view_table(of_indexes[index].table)[1][:, [0, of_indexes[index].head]]
             listed.append(cells[cells[:, 1] > 0])
         return listed
-
-    def _fill_tables(self, chains: Sequence[Integers], keys: Sequence[int]) -> None:
-        """Enter all rows into new tables.
-
-        Parameters
-        ----------
-        chains
-            Chains of each index, the newest slots + 1 in the last column.
-        keys
-            Keys of each table, at most: it is a quarter full of them, or less.
-        """
-        for table, count in enumerate(keys):
-            while 4 * (count + 1) > self._masks[table] + 1:
-                self._masks[table] = 2 * self._masks[table] + 1
-        self._make_tables()
-        for number, entry in enumerate(self._listed):
-            indexes = self._indexes_of(entry.owner)
-            if indexes:
-                # All rows of an input are in each of its indexes.
-                index = indexes[0] if entry.of_index is None else entry.of_index
-                owner = self._position_of_input(entry.owner)
-                heads = np.ascontiguousarray(chains[index][:, -1]) - 1
-                kernel.refill_entry(self.arrays, owner, self._position_of_entry(number), self._link_of(index), heads)
-
-    def grow_tables(self) -> None:
-        """Make all tables at most a quarter full."""
-        keys = [0] * len(self._masks)
-        for number, entry in enumerate(self._listed):
-            keys[entry.table] = int((self._cells_of(number)[:, kernel.CELL_ROWS] > 0).sum())
-        self._fill_tables(self._list_chains(), keys)
 
     def save(self) -> State:
         """Return records and chains; cells are not saved, as tables are filled again.
@@ -293,11 +291,18 @@ class JoinStore(Stateful):
             links = self._links_of(number)
             part[:, :links] = state["records"][done : done + links * len(part)].reshape(len(part), links)
             done += links * len(part)
-        # Rows may have keys by which no index finds them: these are not more than records.
-        keys = [0] * len(self._masks)
-        for entry in self._listed:
-            keys[entry.table] += self._capacities[entry.owner]
-        self._fill_tables(state["held"], keys)
+        for number, entry in enumerate(self._listed):
+            if entry.of_index is not None:
+                heads = np.ascontiguousarray(state["held"][entry.of_index][:, 1]) - 1
+                self._enter(number, self._link_of(entry.of_index), heads)
+        for number, entry in enumerate(self._listed):
+            if entry.of_index is None:
+                # Each input has an index, and all of its rows are there.
+                other = next(
+                    each for each, known in enumerate(self._listed) if known.owner == entry.owner and known.head
+                )
+                held = self._records()[entry.owner][:, self._entries[other, kernel.OF_RECORD]] != kernel.NOWHERE
+                self._enter(number, -1, np.flatnonzero(held))
 
 
 def _form_of(state: State) -> tuple[list[list[int]], list[list[int]]]:

@@ -129,7 +129,7 @@ def list_needs(operator: Operator, needs: Needs) -> Iterator[Needs]:
             yield from (Needs(frozenset(), slots=True) for _ in joins_of(operator))
         case ToStream(input=part, form="rstream"):
             yield Needs(needs.columns, order=needs.order, slots=True)
-            # Of the windows of one instant, their instants.
+            # The instants of windows of one instant, which are all among those of their merged elements.
             yield from (Needs(frozenset(), leaving=False) for _ in below(operator)[1:])
         case BagOf(form="union", left=left, right=right):
             yield from (Needs(needs.columns, order=needs.order) for _ in (left, right))

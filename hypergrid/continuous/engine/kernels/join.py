@@ -22,8 +22,11 @@ from hypergrid.continuous.expressions import GREATEST_INTEGER
 
 DONE, OUTPUT_FULL, TABLE_FULL = 0, 1, 2
 """Why the loop returns."""
-FIRST_RUN, STOP_RUN, ENTERED, FIRST_WORD = range(4)
-"""First words: positions of the runs and of what lists the elements that enter at an instant; others follow."""
+FIRST_RUN, STOP_RUN, ENTERED, FULL, FIRST_WORD = range(5)
+"""First words: positions of the runs, of what lists the elements that enter at an instant, and of a table that is full.
+
+Others follow.
+"""
 NUMBER, RECORD, STRIDE, KEYS, NULLS, IS_PASSING, FIRST_ENTRY, STOP_ENTRY, FIRST_STEP, LAST_STEP = range(10)
 """Words of an input: number, first word of its records, words a record, keys, and where NULL of each key is.
 
@@ -35,27 +38,33 @@ COMPARED_KEY, COMPARED_CLASS, SLOT, ROW, INPUT_WORDS = range(10, 15)
 Combinations with other values of the key are other rows above the join; the number is -1 without one. Of the row there
 are the slot and the first word of the record.
 """
-OF_RECORD, OF_KEY, LINK, HEAD, PARTS, FIRST_PART, START, MASK, SPAN, FILLED, ENTRY_WORDS = range(11)
-"""Words of an entry, at which the rows of an input are entered into a table by a key or by several.
+OF_RECORD, OF_KEY, LINK, HEAD, PARTS, FIRST_PART, TABLE, HASHED, MASK, START, ENTRY_WORDS = range(11)
+"""Words of an entry, by which the rows of an input are entered into a table under a key or under several.
 
 Words of the record for the cell and of the single key, first link and head of the index, keys and where their words are
-listed, first word and mask of the table's cells, words a cell, and where it is counted how many cells are in use. The
-head is 0 if no index has these keys.
+listed, and the table, with what does not change of it while the loop runs. The head is 0 if no index has these keys.
+"""
+USED, FREE, ALIVE, FILLED, SPAN, TABLE_WORDS = range(6)
+"""Words of a table: first cell that was never used, first free one or 0, cells with rows, hashed words in use.
+
+Then the words of a cell. The words in use are -1 while the cells are not hashed. Cells are given by their position
+after the first one, `NOWHERE`; there is room for half as many as there are hashed words.
 """
 CELL_ROWS, HEADS = 1, 2
 """Words of a cell after the key or the hash of the keys: rows, newest slot + 1 of each index, 0 if it has none.
 
-Rows are 0 in a cell that was never used, and `VACANT` where they all left.
+A free cell has no rows, and the next free one in place of the key.
 """
-VACANT = -1
 NOWHERE = 0
-"""First word of a cell without rows, where a key is that no row has; the first entry of records that are not held."""
-PROBED, PROBED_ENTRY, BOUND, KEY, SOURCES, COUNT, NEIGHBOUR, STEP_WORDS = range(8)
-"""Words of a step: the input that is probed, its entry, an input that is bound and the word of its cell in a record.
+"""An empty cell, for keys that no row has; also the first cell of a record that is not held."""
+VACANT = -1
+"""Hashed word at which no cell is any more, and which searches pass; at 0 they end."""
+PROBED, PROBED_ENTRY, BOUND, CELL, SOURCES, COUNT, NEIGHBOUR, STEP_WORDS = range(8)
+"""Words of a step: the input that is probed, its entry, and where the index has a single key an input that is bound.
 
-Where the index has not a single key, there are the inputs and the words of the keys to look for instead, and their
-number, which is negative where the last one is a cell of near points, around which others are searched. The last word
-is scratch: the neighbour that follows.
+Then the word of that input's records with the cell of the key; inputs and words of all keys, and their number, which is
+negative where the last one is a cell of near points, around which others are searched. The last word is scratch: the
+neighbour that follows.
 """
 NEXT, STOP, SIGN, DUE, OWNER, RUN_WORDS = range(6)
 """Words of a run of elements: the next one, their end, their sign or 0 where each has its own, and the input.
@@ -71,7 +80,7 @@ class JoinArrays(NamedTuple):
 
     records: Integers
     tables: Integers
-    """Cells of all tables, after one without rows."""
+    """Of each table its hashed words, each of which is the cell of a key or 0 or `VACANT`, then its cells."""
     words: Integers
     """Inputs, entries, steps, runs and lists."""
 
@@ -129,39 +138,96 @@ def has_keys(join: JoinArrays, owner: Word, entry: Word, record: Word, slot: Wor
 
 @jit_inline
 def find_cell(join: JoinArrays, owner: Word, entry: Word, record: Word) -> Word:
-    """Return the first word of the cell of a record's keys; if there is none, -1 less the word of one for them."""
+    """Return the cell of a record's keys; if there is none, -1 less the position of a hashed word for one."""
     tables, words = join.tables, join.words
     parts, key = words[index(entry + PARTS)], read_key(join, entry, record)
-    start, mask, span = words[index(entry + START)], words[index(entry + MASK)], words[index(entry + SPAN)]
+    hashed, mask, start = words[index(entry + HASHED)], words[index(entry + MASK)], words[index(entry + START)]
     vacant: Word = np.int64(-1)
-    cell = spread(key) & mask
+    code = spread(key) & mask
     while True:
-        word = index(start + cell * span)
-        rows = tables[index(word + CELL_ROWS)]
-        if rows > 0:
+        at = index(hashed + code)
+        cell = tables[at]
+        if cell > 0:
+            word = index(start + cell)
             if tables[word] == key and (parts == 1 or has_keys(join, owner, entry, record, tables[word + HEADS] - 1)):
-                return np.int64(word)
-        elif rows == 0:
-            return -1 - (np.int64(word) if vacant < 0 else vacant)
+                return cell
+        elif cell == 0:
+            return -1 - (np.int64(at) if vacant < 0 else vacant)
         elif vacant < 0:
-            vacant = np.int64(word)
-        cell = (cell + 1) & mask
+            vacant = np.int64(at)
+        code = (code + 1) & mask
+
+
+@jit_apart
+def hash_cells(join: JoinArrays, entry: Word) -> None:
+    """Write the hashed words of a table anew."""
+    tables, words = join.tables, join.words
+    table, hashed, mask, start = (
+        words[entry + TABLE],
+        words[entry + HASHED],
+        words[entry + MASK],
+        words[entry + START],
+    )
+    for code in range(mask + 1):
+        tables[hashed + code] = 0
+    span = words[table + SPAN]
+    for cell in range(span, words[table + USED], span):
+        if tables[start + cell + CELL_ROWS] > 0:
+            code = spread(tables[start + cell]) & mask
+            while tables[hashed + code] != 0:
+                code = (code + 1) & mask
+            tables[hashed + code] = cell
+    words[table + FILLED] = words[table + ALIVE]
 
 
 @jit_inline
 def take_cell(join: JoinArrays, owner: Word, entry: Word, record: Word) -> Word:
-    """Return the first word of the cell of a record's keys, which is added if there is none; -1 if there is no room."""
-    words = join.words
-    word = find_cell(join, owner, entry, record)
-    if word < 0:
-        word = index(-1 - word)
-        if join.tables[index(word + CELL_ROWS)] == 0:
-            filled = index(words[index(entry + FILLED)])
-            if 2 * (words[filled] + 1) > words[index(entry + MASK)] + 1:
-                return np.int64(-1)
-            words[filled] += 1
-        join.tables[word], join.tables[index(word + CELL_ROWS)] = read_key(join, entry, record), 0
-    return np.int64(word)
+    """Return the cell of a record's keys, which is added if there is none; -1 if the table has no room."""
+    tables, words = join.tables, join.words
+    cell = find_cell(join, owner, entry, record)
+    if cell >= 0:
+        return cell
+    table, size = index(words[index(entry + TABLE)]), words[index(entry + MASK)] + 1
+    if 2 * (words[index(table + FILLED)] + 1) > size and 4 * (words[index(table + ALIVE)] + 1) <= size:
+        # Most of the words in use are vacant.
+        hash_cells(join, entry)
+        cell = find_cell(join, owner, entry, record)
+    at, cell = index(-1 - cell), words[index(table + FREE)]
+    is_again = cell > 0
+    if not is_again:
+        cell = words[index(table + USED)]
+    word = index(words[index(entry + START)] + cell)
+    if 2 * (words[index(table + FILLED)] + 1) > size:
+        words[FULL] = table
+        return np.int64(-1)
+    if is_again:
+        words[index(table + FREE)] = tables[word]
+    else:
+        words[index(table + USED)] += words[index(table + SPAN)]
+    words[index(table + ALIVE)] += 1
+    if tables[at] == 0:
+        words[index(table + FILLED)] += 1
+    tables[at], tables[word], tables[index(word + CELL_ROWS)] = cell, read_key(join, entry, record), 0
+    return cell
+
+
+@jit_inline
+def free_cell(join: JoinArrays, entry: Word, cell: Word) -> None:
+    """Free a cell whose rows left."""
+    tables, words = join.tables, join.words
+    hashed, mask, word = words[index(entry + HASHED)], words[index(entry + MASK)], words[index(entry + START)] + cell
+    code = spread(tables[index(word)]) & mask
+    while tables[index(hashed + code)] != cell:
+        code = (code + 1) & mask
+    table = index(words[index(entry + TABLE)])
+    # A word before one at which searches end is not passed by any.
+    if tables[index(hashed + ((code + 1) & mask))] == 0:
+        tables[index(hashed + code)] = 0
+        words[index(table + FILLED)] -= 1
+    else:
+        tables[index(hashed + code)] = VACANT
+    words[index(table + ALIVE)] -= 1
+    tables[index(word)], words[index(table + FREE)] = words[index(table + FREE)], cell
 
 
 @jit_inline
@@ -172,11 +238,12 @@ def enter_row(join: JoinArrays, owner: Word, slot: Word) -> Word:
     record = index(base + slot * stride)
     entry = index(words[index(owner + FIRST_ENTRY)])
     while entry < words[index(owner + STOP_ENTRY)]:
-        word = take_cell(join, owner, entry, record)
-        if word < 0:
+        cell = take_cell(join, owner, entry, record)
+        if cell < 0:
             leave_row(join, owner, slot, entry)
             return 0
-        records[index(record + words[index(entry + OF_RECORD)])] = word
+        records[index(record + words[index(entry + OF_RECORD)])] = cell
+        word = index(words[index(entry + START)] + cell)
         tables[index(word + CELL_ROWS)] += 1
         head = words[index(entry + HEAD)]
         if head > 0:
@@ -192,12 +259,12 @@ def enter_row(join: JoinArrays, owner: Word, slot: Word) -> Word:
 
 @jit_inline
 def leave_row(join: JoinArrays, owner: Word, slot: Word, stop: Word) -> None:
-    """Take a record out of the cells of its keys and out of their chains; cells without rows are vacant.
+    """Take a record out of the cells of its keys and out of their chains; cells without rows are free.
 
     Parameters
     ----------
     stop
-        The entry behind the last one at which it was entered.
+        The entry behind the last one by which it was entered.
     """
     tables, records, words = join.tables, join.records, join.words
     stride = words[index(owner + STRIDE)]
@@ -205,8 +272,8 @@ def leave_row(join: JoinArrays, owner: Word, slot: Word, stop: Word) -> None:
     entry = index(words[index(owner + FIRST_ENTRY)])
     first = index(record + words[index(entry + OF_RECORD)])
     while entry < stop:
-        word = index(records[index(record + words[index(entry + OF_RECORD)])])
-        head = words[index(entry + HEAD)]
+        cell = records[index(record + words[index(entry + OF_RECORD)])]
+        word, head = index(words[index(entry + START)] + cell), words[index(entry + HEAD)]
         if head > 0:
             link = index(record + words[index(entry + LINK)])
             older, younger = records[link], records[index(link + 1)]
@@ -216,18 +283,10 @@ def leave_row(join: JoinArrays, owner: Word, slot: Word, stop: Word) -> None:
                 records[index(link + (younger - slot) * stride)] = older
             else:
                 tables[index(word + head)] = older + 1
-        rows: Word = tables[index(word + CELL_ROWS)] - 1
-        if rows == 0:
-            start, span = words[index(entry + START)], words[index(entry + SPAN)]
-            following = word + span
-            if following == start + (words[index(entry + MASK)] + 1) * span:
-                following = start
-            # A cell before one that was never used ends no search.
-            if tables[index(following + CELL_ROWS)] == 0:
-                words[index(words[index(entry + FILLED)])] -= 1
-            else:
-                rows = np.int64(VACANT)
+        rows = tables[index(word + CELL_ROWS)] - 1
         tables[index(word + CELL_ROWS)] = rows
+        if rows == 0:
+            free_cell(join, entry, cell)
         entry = index(entry + ENTRY_WORDS)
     records[first] = NOWHERE
 
@@ -237,8 +296,8 @@ def find_cells(join: JoinArrays, owner: Word, record: Word) -> None:
     """Let the record of a row that probes only refer to the cells of its keys."""
     entry = index(join.words[index(owner + FIRST_ENTRY)])
     while entry < join.words[index(owner + STOP_ENTRY)]:
-        word = max(find_cell(join, owner, entry, record), NOWHERE)
-        join.records[index(record + join.words[index(entry + OF_RECORD)])] = word
+        cell = max(find_cell(join, owner, entry, record), NOWHERE)
+        join.records[index(record + join.words[index(entry + OF_RECORD)])] = cell
         entry = index(entry + ENTRY_WORDS)
 
 
@@ -272,12 +331,13 @@ def find_bound(join: JoinArrays, step: Word, key: Word, equal: Word, near: Word)
     tables, records, words = join.tables, join.records, join.words
     owner, entry, sources = words[step + PROBED], words[step + PROBED_ENTRY], words[step + SOURCES]
     first, count = words[entry + FIRST_PART], words[entry + PARTS]
-    cell = spread(key) & words[entry + MASK]
+    code = spread(key) & words[entry + MASK]
     while True:
-        word = words[entry + START] + cell * words[entry + SPAN]
-        if tables[word + CELL_ROWS] == 0:
+        cell = tables[words[entry + HASHED] + code]
+        if cell == 0:
             return -1
-        if tables[word + CELL_ROWS] > 0 and tables[word] == key:
+        word = words[entry + START] + cell
+        if cell > 0 and tables[word] == key:
             slot = tables[word + HEADS] - 1
             record = words[owner + RECORD] + slot * words[owner + STRIDE]
             is_equal = equal == count or records[record + words[first + equal]] == near
@@ -285,7 +345,7 @@ def find_bound(join: JoinArrays, step: Word, key: Word, equal: Word, near: Word)
                 is_equal &= records[record + words[first + part]] == read_source(join, sources + 2 * part)
             if is_equal:
                 return slot
-        cell = (cell + 1) & words[entry + MASK]
+        code = (code + 1) & words[entry + MASK]
 
 
 @jit_apart
@@ -326,8 +386,9 @@ def find_head_of_many(join: JoinArrays, step: Word) -> Word:
 @jit_inline
 def read_head(join: JoinArrays, step: Word, row: Word) -> Word:
     """Return the newest slot of a chain, -1 if there is none, by the record that knows the cell of its single key."""
-    word = join.records[index(row + join.words[index(step + KEY)])]
-    return join.tables[index(word + join.words[index(join.words[index(step + PROBED_ENTRY)] + HEAD)])] - 1
+    words, entry = join.words, index(join.words[index(step + PROBED_ENTRY)])
+    cell = join.records[index(row + words[index(step + CELL)])]
+    return join.tables[index(words[index(entry + START)] + cell + words[index(entry + HEAD)])] - 1
 
 
 @jit_inline
@@ -362,13 +423,13 @@ def write_chain(
     probed = index(words[index(step + PROBED)])
     base, stride = words[index(probed + RECORD)], words[index(probed + STRIDE)]
     link = base + words[index(words[index(step + PROBED_ENTRY)] + LINK)]
-    first, last = words[index(arriving + FIRST_STEP)], index(words[index(probed + NUMBER)])
+    first, other_number = words[index(arriving + FIRST_STEP)], index(words[index(probed + NUMBER)])
     while slot >= 0:
         if written == len(out.element):
             return -1
         row = index(written)
         out.element[row], out.sign[row] = at, sign
-        out.slots[number, row], out.slots[last, row] = own, slot
+        out.slots[number, row], out.slots[other_number, row] = own, slot
         between = index(first)
         while between < step:
             other = index(words[between])
@@ -527,7 +588,7 @@ def join_elements(
     Returns
     -------
     tuple[int, int]
-        Why it ended, as if the element at hand had not been met, and the number of rows written.
+        Why it ended, and the number of rows written; an element that could not be completed is undone.
     """
     words, tau = join.words, elements.tau
     written: Word = np.int64(0)
@@ -583,23 +644,37 @@ def join_elements(
 
 
 @jit
-def refill_entry(join: JoinArrays, owner: Word, entry: Word, link: Word, heads: Integers) -> None:
-    """Enter all rows of an input at an entry, whose table had room for all keys and no rows of it.
+def refill_entry(join: JoinArrays, owner: Word, entry: Word, link: Word, heads: Integers, done: Word) -> Word:
+    """Enter rows of an input into the cells of an entry, which are hashed first where they are not.
 
     Parameters
     ----------
     link, heads
-        First link and newest slots of the chains of the entry's index; where it has none, of another one of the input.
+        First link and newest slots of the chains of the entry's index; where it has none, -1 and all slots.
+    done
+        How many of these were entered.
+
+    Returns
+    -------
+    int
+        How many are entered before the table is full.
     """
     tables, records, words = join.tables, join.records, join.words
-    head = words[entry + HEAD]
-    for first in range(len(heads)):
-        slot = heads[first]
+    if words[words[entry + TABLE] + FILLED] < 0:
+        hash_cells(join, entry)
+    while done < len(heads):
+        slot: Word = heads[done]
+        record = index(words[owner + RECORD] + slot * words[owner + STRIDE])
+        cell = take_cell(join, index(owner), index(entry), record)
+        if cell < 0:
+            return done
+        word = words[entry + START] + cell
+        if link >= 0:
+            tables[word + words[entry + HEAD]] = slot + 1
         while slot >= 0:
             record = index(words[owner + RECORD] + slot * words[owner + STRIDE])
-            word = take_cell(join, index(owner), index(entry), record)
-            if head > 0 and slot == heads[first]:
-                tables[word + head] = slot + 1
+            records[record + words[entry + OF_RECORD]] = cell
             tables[word + CELL_ROWS] += 1
-            records[record + words[entry + OF_RECORD]] = word
-            slot = records[record + link]
+            slot = records[record + link] if link >= 0 else -1
+        done += 1
+    return done

@@ -45,8 +45,10 @@ class StepOperator(Stateful, ABC):
     """Operator that takes the elements of its inputs round by round.
 
     A round holds all elements below a heartbeat, so that its instants are complete. The changes that an operator
-    returns lead from one bag to the next through bags: no row is removed before it is there. Where `Needs.leaving` is
-    false, rows that leave may be left out if none that enters at the same instant is equal to them in `Needs.compared`.
+    returns lead from one bag to the next through bags: no row is removed before it is there. Where `Needs.merged` is
+    false, those that enter may be apart (`Elements.entering`); of an instant they come before those that leave. Where
+    `Needs.leaving` is false, rows that leave may be left out if none that enters at the same instant is equal to them
+    in `Needs.compared`.
     """
 
     STATE: ClassVar[tuple[str, ...]] = ("first_tau",)

@@ -47,8 +47,9 @@ class SelectedElements(NamedTuple):
     """Elements of an input that can match."""
 
     elements: Elements
-    """All, or those that enter where the others come by themselves."""
+    """All, or those that enter, where the window below gives these apart."""
     leaving: Elements | None
+    """Those that leave, where they are not among the others."""
     keys: list[Integers]
     """Bits of the keys, and cells of points, of shape (n,) each."""
 
@@ -89,7 +90,7 @@ class Join(StepOperator):
         super().load(state)
 
     def _select(self, plan: InputPlan, elements: Elements) -> SelectedElements:
-        """Return the elements for which the input's own predicates are true, and all that leave by themselves."""
+        """Return the elements for which the input's own predicates are true, and all that leave if they are apart."""
         leaving = None if elements.entering is None else elements
         elements = elements if elements.entering is None else elements.entering
         keys = [bits_of(self.evaluator.value(key, elements)) for key in plan.keys]
@@ -113,16 +114,19 @@ class Join(StepOperator):
         self._held.make_room([1 if store is None else max(1, store.capacity) for store in self._stores])
         selected = [*map(self._select, self._plan.inputs, inputs)]
         parts: list[Elements] = []
+        slots_of_parts: list[Integers] = []
         runs: list[tuple[int, int, int]] = []
         stop = 0
-        for elements, leaving, _ in selected:
+        for (elements, leaving, _), store in zip(selected, self._stores, strict=True):
             start, stop = stop, stop + len(elements.tau)
             runs.append((start, stop, int(elements.sign is None)))
             parts.append(elements)
+            slots_of_parts.append(_slots_of(elements) if store is not None else np.zeros(len(elements.tau), np.int64))
             start = stop
             if leaving is not None:
                 stop += len(leaving.tau)
                 parts.append(leaving)
+                slots_of_parts.append(_slots_of(leaving))
             runs.append((start, stop, -1))
         keys = np.empty((stop, self._most_keys), np.int64)
         for part, (start, end, _) in zip(selected, runs[::2], strict=True):
@@ -132,7 +136,7 @@ class Join(StepOperator):
         given = kernel.JoinElements(
             np.concatenate([part.tau for part in parts]),
             np.concatenate([part.signs() for part in parts]) if is_mixed else NO_SIGNS,
-            np.concatenate([_slots_of(part) for part in parts]),
+            np.concatenate(slots_of_parts),
             keys,
         )
         self._held.runs[:, : kernel.DUE] = runs
@@ -173,7 +177,7 @@ class Join(StepOperator):
                 element, sign, slots = element[kept], sign[kept], slots.take(kept, axis=1)
             parts.append((element, sign, slots))
             if reason == kernel.TABLE_FULL:
-                self._held.grow_tables()
+                self._held.grow_table()
             elif reason == kernel.OUTPUT_FULL and not written:
                 self._room *= 2
         if len(parts) == 1:
@@ -226,5 +230,6 @@ def list_compared(plan: JoinPlan, compared: frozenset[int]) -> list[tuple[int, i
 
 
 def _slots_of(elements: Elements) -> Integers:
-    """Return the slots of elements, which those of a stream have not."""
-    return np.zeros(len(elements), np.int64) if elements.slots is None else elements.slots
+    if elements.slots is None:
+        raise AssertionError("elements of a joined relation need slots")
+    return elements.slots

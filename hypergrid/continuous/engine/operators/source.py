@@ -111,7 +111,7 @@ class InputSource(StepOperator):
         return count
 
     def begin_round(self, count: int) -> None:
-        """Let the first elements that wait be those of the round."""
+        """Take the first `count` waiting elements as those of the round."""
         if not count:
             self._round = self._nothing
             return

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from hypergrid.continuous.algebra import WindowOf
-from hypergrid.continuous.engine.batch import EMPTY, Elements, Integers
+from hypergrid.continuous.engine.batch import EMPTY, Elements, Integers, Signs
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels.windows import QueueState, WindowOutput, WindowRows, merge_changes, pass_queues
 from hypergrid.continuous.engine.operators.base import Needs, StepOperator
@@ -96,6 +96,14 @@ class Fifo(Stateful):
         while self._first >= BLOCK_ROWS:
             self._spare = [self._blocks.pop(0)]
             self._first -= BLOCK_ROWS
+
+
+_LEAVING: Final = np.full(BLOCK_ROWS, -1, np.int8)
+
+
+def _list_leaving(count: int) -> Signs:
+    """Return signs of elements that leave."""
+    return _LEAVING[:count] if count <= len(_LEAVING) else np.full(count, -1, np.int8)
 
 
 def select_true(where: Expression | None, elements: Elements, evaluator: ExpressionEvaluator) -> Elements:
@@ -229,7 +237,7 @@ class FifoWindow(StoredWindow):
         if self._is_merged:
             changes = self._merge(WindowRows(entering.tau, shown), WindowRows(leave, left))
         else:
-            changes = self._rows.refer(leave, None, left)
+            changes = self._rows.refer(leave, _list_leaving(len(left)), left)
             changes.entering = entering
         queue.drop(len(left))
         self._rows.release(left)

@@ -77,6 +77,8 @@ def test_elements_before_the_heartbeat_are_refused_and_not_dropped() -> None:
     engine.advance(3)
     with pytest.raises(InvalidQuery, match="come late"):
         engine.push("S", make_batch([(2, 1, (3,))], source.attributes, engine.texts))
+    with pytest.raises(InvalidQuery, match="a heartbeat is at most 9223372036854775807 ns; got 9223372036854775808"):
+        engine.advance(2**63)
     with pytest.raises(InvalidQuery, match="do not go back"):
         engine.advance(2)
     # Those after it are taken as if nothing had been.
