@@ -129,8 +129,9 @@ def test_bad_input_is_named() -> None:
         engine.push("T", ElementBatch(np.zeros(1, np.int64), ()))
     with pytest.raises(InvalidQuery, match="needs 2 columns"):
         engine.push("S", ElementBatch(np.zeros(1, np.int64), (np.zeros(1),)))
-    with pytest.raises(InvalidQuery, match="1 values of float64"):
-        engine.push("S", ElementBatch(np.zeros(1, np.int64), (np.zeros(1, np.int64), np.zeros(1, np.int64))))
+    same = np.zeros(1, np.int64)
+    with pytest.raises(InvalidQuery, match="column 1 of input 'S' needs 1 values of float64"):
+        engine.push("S", ElementBatch(same, (same, same)))
     columns = (np.zeros(1, np.int64), np.zeros(1))
     with pytest.raises(InvalidQuery, match="cannot remove"):
         engine.push("S", ElementBatch(np.zeros(1, np.int64), columns, sign=np.array([-1], np.int8)))
