@@ -1038,12 +1038,13 @@ def spread(cases: int, maximum: int = MOST_CASES) -> list[int]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the choice of a quick run."""
+    """Add the choice of a quick run, and that of the long proofs."""
     parser.addoption(
         "--quick",
         action="store_true",
         help="no test that is slow or needs Spark, fewer cases and examples of the others",
     )
+    parser.addoption("--long", action="store_true", help="the long proofs whole, as `make soak` has them")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -1067,7 +1068,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         for mark in _marks(item):
             item.add_marker(mark)
-    _shorten(items, is_soak=config.getoption("markexpr") == "soak")
+    if not config.getoption("--long"):
+        _shorten(items, is_soak=config.getoption("markexpr") == "soak")
     if hasattr(config, "workerinput"):
         _begin_with_the_longest(items)
     if config.getoption("--quick"):

@@ -123,7 +123,8 @@ def run(arguments: Sequence[str], state: Path, workers: int) -> None:
     functions = list_functions()
     environment = prepare(state, functions, find_doors())
     left_out = [f"--ignore={file}" for file in LEFT_OUT]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.reach.each_test"]
+    # Some functions are called by long proofs alone.
+    command = [sys.executable, "-m", "pytest", "-q", "--long", "-p", "no:cacheprovider", "-p", "tests.reach.each_test"]
     command += ["--dist", "loadfile", "-n", str(workers)]
     try:
         subprocess.run([*command, *left_out, *arguments], cwd=ROOT, env=environment, check=False)

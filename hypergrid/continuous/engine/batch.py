@@ -190,15 +190,6 @@ def bits_of(column: Column) -> Integers:
     return clean.view(np.int64)
 
 
-def has_null(column: Column, kind: Kind) -> bool:
-    """Return whether any value of a column is NULL: faster than a mask."""
-    if not len(column):
-        return False
-    # NULL is the least of all integers and of all codes; the least of numbers is NaN if one of them is.
-    lowest = np.minimum.reduce(column)
-    return bool(np.isnan(lowest) if kind == "number" else lowest == null_of(kind))
-
-
 def null_bits(kind: Kind) -> int:
     """Return the bits of NULL."""
     return int(bits_of(np.array([null_of(kind)], PHYSICAL[kind]))[0])

@@ -20,13 +20,12 @@ from hypergrid.continuous.algebra import (
     walk_operators,
 )
 from hypergrid.continuous.engine import ContinuousEngine, ElementBatch
-from hypergrid.continuous.engine.batch import PHYSICAL, has_null, null_mask
 from hypergrid.continuous.engine.engine import STATELESS_ROUND, cut_rounds
 from hypergrid.continuous.engine.kernels import compiled
 from hypergrid.continuous.engine.kernels import join as join_kernel
 from hypergrid.continuous.engine.operators import join as join_operator
 from hypergrid.continuous.engine.warm import warm
-from hypergrid.continuous.expressions import NULL_INTEGER, Constant, Kind, Operation, Reference, null_of
+from hypergrid.continuous.expressions import NULL_INTEGER, Constant, Operation, Reference
 from hypergrid.continuous.rewrite import rewrite
 from hypergrid.core.errors import InvalidQuery, NotFound
 from tests.support.continuous_engine import collect, engine_result, make_batch
@@ -380,11 +379,3 @@ def test_the_order_of_what_enters_a_join_depends_on_no_cut(
             # Also to the signs of zeros, which are equal.
             assert repr(run(alone, cuts, room)) == repr(elements)
             assert repr(run(WindowOf(alone, "rows", rows=1), cuts, room)) == repr(latest)
-
-
-@pytest.mark.parametrize("kind", PHYSICAL)
-def test_a_null_is_seen_wherever_a_mask_has_one(kind: Kind) -> None:
-    null = null_of(kind)
-    for values in ([], [0, 1], [null], [1, null, 0], [null, null], [-math.inf, 1] if kind == "number" else [1]):
-        held = np.array(values, PHYSICAL[kind])
-        assert has_null(held, kind) == null_mask(held, kind).any()
