@@ -160,7 +160,7 @@ def find_cell(join: JoinArrays, owner: Word, entry: Word, record: Word) -> Word:
 
 @jit_apart
 def hash_cells(join: JoinArrays, entry: Word) -> None:
-    """Write the hashed words of a table anew."""
+    """Write the hashed words of a table again."""
     tables, words = join.tables, join.words
     table, hashed, mask, start = (
         words[entry + TABLE],

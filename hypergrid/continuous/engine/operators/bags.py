@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from hypergrid.continuous.algebra import BagOf, DistinctOf
-from hypergrid.continuous.engine.batch import EMPTY, Elements, Integers, concatenate
+from hypergrid.continuous.engine.batch import EMPTY, Elements, Integers, Signs, concatenate
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels.bags import (
     DISTINCT,
@@ -23,6 +23,8 @@ from hypergrid.continuous.engine.state import Stateful
 
 FEW: Final = 32
 """Elements of an instant whose rows are compared with each other instead of being numbered by a table."""
+LEAST: Final = 2048
+"""Elements from which on it pays to look only at the instants at which some leave, if these are few."""
 FORMS: Final = {"except": EXCEPT, "intersect": INTERSECT}
 
 
@@ -89,18 +91,38 @@ class Netting:
         if not len(elements) or elements.sign is None or np.minimum.reduce(elements.sign) > 0:
             # Rows that enter only are net.
             return elements if sign >= 0 else elements.take(EMPTY)
+        if sign > 0 and len(elements) >= LEAST:
+            leaving = np.flatnonzero(elements.sign < 0)
+            if 8 * len(leaving) <= len(elements):
+                return self._take_entering(elements, positions, leaving)
+        element, signs = self._net(elements, positions)
+        if sign:
+            shown = signs == sign
+            element, signs = element[shown], signs[shown]
+        kept = elements.take(element)
+        return Elements(kept.tau, signs, kept.width, kept.column, kept.order)
+
+    def _take_entering(self, elements: Elements, positions: Sequence[int], leaving: Integers) -> Elements:
+        """Return the rows that enter, where few leave: only their instants are looked at."""
+        tau = elements.tau
+        instants = np.array([*dict.fromkeys(tau[leaving].tolist())])
+        stops = tau.searchsorted(instants, side="right").tolist()
+        rows = np.concatenate([*map(np.arange, tau.searchsorted(instants).tolist(), stops)])
+        element, signs = self._net(elements.take(rows), positions)
+        kept = np.ones(len(tau), np.bool_)
+        kept[rows] = False
+        kept[rows[element[signs > 0]]] = True
+        return elements.take(np.flatnonzero(kept))
+
+    def _net(self, elements: Elements, positions: Sequence[int]) -> tuple[Integers, Signs]:
+        """Return an element with each row that leaves or enters, and the signs of these."""
         count = len(elements)
         rows = pack([elements.column(position) for position in positions], count)
         numbers = self._number(elements.tau, rows)
         given = NetElements(elements.tau, elements.signs(), rows, numbers, self._count, np.empty(count, np.int64))
         out = NetOutput(np.empty(count, np.int64), np.empty(count, np.int8))
         written = net_changes(given, out)
-        element, signs = out.element[:written], out.sign[:written]
-        if sign:
-            shown = signs == sign
-            element, signs = element[shown], signs[shown]
-        kept = elements.take(element)
-        return Elements(kept.tau, signs, kept.width, kept.column, kept.order)
+        return out.element[:written], out.sign[:written]
 
     def _number(self, tau: Integers, rows: Integers) -> Integers:
         """Return numbers from n on for the rows of instants with many elements, -1 for the others."""

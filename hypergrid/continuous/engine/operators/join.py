@@ -116,9 +116,10 @@ class Join(StepOperator):
         parts: list[Elements] = []
         slots_of_parts: list[Integers] = []
         runs: list[tuple[int, int, int]] = []
-        stop = 0
+        is_mixed, stop = False, 0
         for (elements, leaving, _), store in zip(selected, self._stores, strict=True):
             start, stop = stop, stop + len(elements.tau)
+            is_mixed = is_mixed or elements.sign is not None
             runs.append((start, stop, int(elements.sign is None)))
             parts.append(elements)
             slots_of_parts.append(_slots_of(elements) if store is not None else np.zeros(len(elements.tau), np.int64))
@@ -132,7 +133,6 @@ class Join(StepOperator):
         for part, (start, end, _) in zip(selected, runs[::2], strict=True):
             for number, values in enumerate(part.keys):
                 keys[start:end, number] = values
-        is_mixed = any(part.elements.sign is not None for part in selected)
         given = kernel.JoinElements(
             np.concatenate([part.tau for part in parts]),
             np.concatenate([part.signs() for part in parts]) if is_mixed else NO_SIGNS,
