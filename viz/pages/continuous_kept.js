@@ -119,8 +119,18 @@ export class KeptQueries {
   async remove(entry) {
     await this.frame.attempt(async () => {
       if (!(await askToRemove(T.continuous.sure(entry.name)))) return;
-      await api.removeContinuous(entry.name);
-      if (this.followed === entry.name) this.close();
+      const isFollowed = this.followed === entry.name;
+      if (isFollowed) {
+        // What is on its way is waited for: nothing asks for rows that are gone.
+        await this.following;
+        this.close();
+      }
+      try {
+        await api.removeContinuous(entry.name);
+      } catch (problem) {
+        if (isFollowed) this.follow(entry.name);
+        throw problem;
+      }
       await this.lookAgain();
     });
   }
@@ -137,10 +147,10 @@ export class KeptQueries {
     this.rowsTitle.focus();
   }
 
-  async follow(name) {
+  follow(name) {
     this.leaveRows?.();
     this.followed = name;
-    await this.frame.attempt(async () => {
+    this.following = this.frame.attempt(async () => {
       const told = await api.look(`continuous/${encodeURIComponent(name)}/rows?newest=true&limit=${MOST_ROWS}`);
       if (this.followed !== name) return;
       this.columns = told.columns.slice(BEFORE, -BEHIND);
@@ -163,6 +173,7 @@ export class KeptQueries {
         lost: () => { this.progress.textContent = T.continuous.lost; },
       });
     });
+    return this.following;
   }
 
   /** Many rows of a commit are drawn together. */
