@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from hypergrid.continuous.columns import check_frame, encode_column, instants_of, kind_of, unit_of
 from hypergrid.continuous.engine import ChangeBatch, ElementBatch, Texts
@@ -166,7 +166,7 @@ def _columns(batches: Sequence[ChangeBatch], attributes: Attributes) -> list[Col
     ]
 
 
-def _join(parts: Sequence[NDArray[Any]], dtype: type) -> NDArray[Any]:
+def _join(parts: Sequence[NDArray[Any]], dtype: DTypeLike) -> NDArray[Any]:
     return np.concatenate([np.empty(0, dtype), *parts])
 
 

@@ -14,12 +14,13 @@ Column: TypeAlias = NDArray[Any]
 Integers: TypeAlias = NDArray[np.int64]
 Signs: TypeAlias = NDArray[np.int8]
 
-PHYSICAL: Final[dict[Kind, type]] = {
-    "number": np.float64,
-    "integer": np.int64,
-    "time": np.int64,
-    "text": np.int64,
-    "boolean": np.int64,
+_INTEGER: Final = np.dtype(np.int64)
+PHYSICAL: Final[dict[Kind, np.dtype[Any]]] = {
+    "number": np.dtype(np.float64),
+    "integer": _INTEGER,
+    "time": _INTEGER,
+    "text": _INTEGER,
+    "boolean": _INTEGER,
 }
 """Type of numpy in which a kind is held."""
 
@@ -52,12 +53,12 @@ class ElementBatch(NamedTuple):
         if len(self.columns) != len(kinds):
             raise InvalidQuery(f"input {name!r} needs {len(kinds)} columns, in order; got {len(self.columns)}")
         tau, shape = self.tau, self.tau.shape
-        if tau.dtype != np.int64 or tau.ndim != 1:
+        if tau.dtype != _INTEGER or tau.ndim != 1:
             raise InvalidQuery(f"input {name!r} needs instants as int64 nanoseconds; got {tau.dtype}")
         for position, (column, kind) in enumerate(zip(self.columns, kinds, strict=True)):
             if column.shape != shape or column.dtype != PHYSICAL[kind]:
                 raise InvalidQuery(
-                    f"column {position} of input {name!r} needs {len(self.tau)} values of {PHYSICAL[kind].__name__}; "
+                    f"column {position} of input {name!r} needs {len(self.tau)} values of {PHYSICAL[kind]}; "
                     f"got {column.shape} of {column.dtype}"
                 )
         for part in () if self.is_plain else (self.arrival, self.series, self.number):

@@ -50,6 +50,7 @@ class ContinuousEngine:
 
     def __init__(self, tree: Operator, texts: Texts | None = None, *, is_closed: bool = False) -> None:
         self.tree = tree
+        self._is_stream, self._positions = tree.is_stream, range(len(tree.attributes))
         self.texts = Texts() if texts is None else texts
         self._evaluator = ExpressionEvaluator(self.texts)
         self._plan = EnginePlanner(self._evaluator, is_closed=is_closed).plan(tree)
@@ -131,8 +132,7 @@ class ContinuousEngine:
 
     def _emit(self, elements: list[Elements]) -> None:
         result = elements[-1]
-        positions = range(len(self.tree.attributes))
-        if self.tree.is_stream:
+        if self._is_stream:
             if len(result):
                 self._results.append(ChangeBatch(result.tau, result.signs(), _columns_of(result)))
             return
@@ -149,14 +149,14 @@ class ContinuousEngine:
             self._held = []
             is_net = False
         if not is_net:
-            result = self._netting.apply(result, positions)
+            result = self._netting.apply(result, self._positions)
         if len(result):
             self._results.append(ChangeBatch(result.tau, result.signs(), _columns_of(result)))
 
     def finish(self) -> None:
         """Show rows that are there from the start though no instant followed; their instant is NULL."""
-        if self._first_tau is None and self._held and not self.tree.is_stream:
-            result = self._netting.apply(_join_held(self._held, NULL_INTEGER), range(len(self.tree.attributes)))
+        if self._first_tau is None and self._held and not self._is_stream:
+            result = self._netting.apply(_join_held(self._held, NULL_INTEGER), self._positions)
             self._held = []
             self._results.append(ChangeBatch(result.tau, result.signs(), _columns_of(result)))
 

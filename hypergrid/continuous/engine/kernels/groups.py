@@ -21,7 +21,7 @@ from hypergrid.continuous.engine.kernels.ordered import (
     select_node,
     sortable,
 )
-from hypergrid.continuous.engine.kernels.sums import add_number, read_sum
+from hypergrid.continuous.engine.kernels.sums import INFINITY_BITS, MAGNITUDE, NAN_BITS, add_number, read_sum
 
 ROWS, STATUS, VALUES = 0, 1, 2
 """Words of a group: rows, the sum of `REPORTED` and `TOUCHED`, the values of the row that is out.
@@ -93,7 +93,7 @@ class GroupElements(NamedTuple):
     order: Integers
     """Number of each element's age; empty if no accumulator goes by age."""
     arguments: Integers
-    """Shape (arguments, n)."""
+    """Bits, shape (arguments, n): equal ones of equal values if any accumulator compares or returns them."""
     ranks: Integers
     """Ranks of texts, shape (texts, 1)."""
     ages: Integers
@@ -113,6 +113,18 @@ class GroupOutput(NamedTuple):
     """Keys, then calls, shape (columns, rows)."""
     fresh: Integers
     """Scratch, shape (calls,)."""
+
+
+@jit_inline
+def is_nan(bits: Word) -> Word:
+    """Return whether the bits of a number are those of any NaN."""
+    return (bits & MAGNITUDE) > INFINITY_BITS
+
+
+@jit_inline
+def is_null(bits: Word, null: Word) -> Word:
+    """Return whether bits are those of NULL, which is any NaN if its own are."""
+    return (bits == null) | ((null == NAN_BITS) & is_nan(bits))
 
 
 @jit_inline
@@ -260,13 +272,13 @@ def change_group(groups: GroupState, elements: GroupElements, plain: PlainCall, 
     words[group, ROWS] += sign
     if plain.is_plain != 0:
         bits = elements.arguments[0, at]
-        if bits != plain.null:
+        if not is_nan(bits):
             words[group, index(plain.counter)] += sign
             add_number(words, group, index(plain.base), bits, sign)
         return
     for number in range(len(program)):
         bits = elements.arguments[index(program[number, 1]), index(at)]
-        if bits == program[number, 3]:
+        if is_null(bits, program[number, 3]):
             continue
         kind, base, counter = program[number, 0], index(program[number, FIRST_WORD]), index(program[number, COUNTER])
         if counter > 0:

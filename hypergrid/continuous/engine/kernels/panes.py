@@ -26,6 +26,8 @@ from hypergrid.continuous.engine.kernels.groups import (
     GroupOutput,
     GroupState,
     PlainCall,
+    is_nan,
+    is_null,
     report_groups,
     split_square,
 )
@@ -52,8 +54,11 @@ ENTER, LEAVE, LAST_STAMP, PARTS_BEFORE, FIRST_PART, LAST_PART, FIRST_STRAY, LAST
 """Words of a pane: instants, the last stamp that belongs to it, parts added before it, both ends of its chains + 1."""
 STRAY_GROUP, STRAY_BASE, STRAY_BITS, STRAY_FOLLOWING, STRAY_WORDS = range(5)
 """Words of a stray: group, first word of the sum that it belongs to, the number, next one of its pane + 1."""
-PARTS, NEWEST, PANE, HOLDER_WORDS = 0, 1, 2, 3
-"""Words of a group: parts that refer to it, the newest one, and the number of the pane of that, 0 if there is none."""
+PARTS, NEWEST, PANE, USUAL_LIMIT, HOLDER_WORDS = range(5)
+"""Words of a group: parts that refer to it, the newest one, and the number of the pane of that, 0 if there is none.
+
+For a single sum also its limit, as it was when a part last left: to read it in the sum would wait for memory.
+"""
 PARTS_USED, FREE_PART, STRAYS_USED, FREE_STRAY, LEFT, ENTERED, PANES, OPENED, ADDED, UNTIL, SLIDE, SPAN = range(12)
 STATE_WORDS = 12
 """Words of `PaneState.state`, and their number.
@@ -106,7 +111,7 @@ def open_pane(panes: PaneState, stamp: Word) -> None:
 
 
 @jit_inline
-def add_part(groups: GroupState, panes: PaneState, group: Word) -> Word:
+def add_part(groups: GroupState, panes: PaneState, plain: PlainCall, group: Word) -> Word:
     """Append an empty part of a group to the last pane, and return it."""
     parts, state, pane = panes.parts, panes.state, index(panes.state[PANES] - 1)
     part = state[FREE_PART] - 1
@@ -120,10 +125,13 @@ def add_part(groups: GroupState, panes: PaneState, group: Word) -> Word:
         parts[part, index(word)] = 0
     parts[part, GROUP] = group
     # Where numbers are like those of the group, a part is added to its sum without being moved.
-    for number in range(len(panes.layout)):
-        if groups.program[number, 0] == SUMMING or groups.program[number, 0] == SQUARING:
-            limit = groups.words[group, index(groups.program[number, FIRST_WORD] + LIMIT)]
-            parts[part, index(panes.layout[number, 0] + LIMIT)] = limit
+    if plain.is_plain != 0:
+        parts[part, index(PART_WORDS + 1 + LIMIT)] = panes.groups[group, USUAL_LIMIT]
+    else:
+        for number in range(len(panes.layout)):
+            if groups.program[number, 0] == SUMMING or groups.program[number, 0] == SQUARING:
+                limit = groups.words[group, index(groups.program[number, FIRST_WORD] + LIMIT)]
+                parts[part, index(panes.layout[number, 0] + LIMIT)] = limit
     if panes.panes[pane, LAST_PART] > 0:
         parts[index(panes.panes[pane, LAST_PART] - 1), FOLLOWING] = part + 1
     else:
@@ -137,24 +145,18 @@ def add_part(groups: GroupState, panes: PaneState, group: Word) -> Word:
 
 
 @jit_inline
-def add_to_part(panes: PaneState, part: Word, base: Word, stray: tuple[Word, Word], bits: Word) -> None:
-    """Add a number to a sum of a part.
-
-    Parameters
-    ----------
-    stray
-        Group and first word of its sum, for a number that does not fit.
-    """
+def add_to_part(panes: PaneState, part: Word, base: Word, sum_base: Word, bits: Word) -> None:
+    """Add a number to the sum of a part at `base`, whose group has its sum at `sum_base`."""
     parts = panes.parts
     below = parts[part, index(base + LIMIT)] - ((bits >> 52) & 0x7FF)
     if np.uint64(below - 1) < np.uint64(SHIFTS):
         add_near(parts, part, base, bits, 1, below)
     else:
-        add_rare_to_part(panes, part, base, stray, bits)
+        add_rare_to_part(panes, part, base, sum_base, bits)
 
 
 @jit_apart
-def add_rare_to_part(panes: PaneState, part: Word, base: Word, stray: tuple[Word, Word], bits: Word) -> None:
+def add_rare_to_part(panes: PaneState, part: Word, base: Word, sum_base: Word, bits: Word) -> None:
     """Add a number that is 0, the first, or of another size than the first."""
     parts, strays, state, pane = panes.parts, panes.strays, panes.state, panes.state[PANES] - 1
     exponent = (bits >> 52) & 0x7FF
@@ -162,7 +164,7 @@ def add_rare_to_part(panes: PaneState, part: Word, base: Word, stray: tuple[Word
         return
     if 0 < exponent < 0x7FF and (parts[part, base + LOWER] | parts[part, base + UPPER]) == 0:
         limit = min(max(exponent + BELOW, SHIFTS + 1), 0x7FF)
-        parts[part, base + LIMIT] = limit
+        parts[part, base + LIMIT] = panes.groups[parts[part, GROUP], USUAL_LIMIT] = limit
         add_near(parts, index(part), index(base), bits, 1, limit - exponent)
         return
     number = state[FREE_STRAY] - 1
@@ -171,7 +173,7 @@ def add_rare_to_part(panes: PaneState, part: Word, base: Word, stray: tuple[Word
     else:
         number = state[STRAYS_USED]
         state[STRAYS_USED] += 1
-    strays[number, STRAY_GROUP], strays[number, STRAY_BASE] = stray
+    strays[number, STRAY_GROUP], strays[number, STRAY_BASE] = parts[part, GROUP], sum_base
     strays[number, STRAY_BITS], strays[number, STRAY_FOLLOWING] = bits, 0
     if panes.panes[pane, LAST_STRAY] > 0:
         strays[panes.panes[pane, LAST_STRAY] - 1, STRAY_FOLLOWING] = number + 1
@@ -181,30 +183,46 @@ def add_rare_to_part(panes: PaneState, part: Word, base: Word, stray: tuple[Word
 
 
 @jit_inline
-def fill_pane(groups: GroupState, elements: GroupElements, panes: PaneState, plain: PlainCall, at: Word) -> Word:
-    """Add elements, in order of time from `at` on, to the pane of the first; returns the first that is not in it."""
-    parts, program, layout, holder, state = panes.parts, groups.program, panes.layout, panes.groups, panes.state
-    tau, n = elements.tau, len(elements.tau)
+def find_parts(groups: GroupState, elements: GroupElements, panes: PaneState, plain: PlainCall, first: Word) -> Word:
+    """Write the part of each element, in order of time from `first` on, that is in the pane of the first.
+
+    Parts take the place of groups. Returns the first element that is not in the pane.
+    """
+    tau, numbers, holder, state = elements.tau, elements.group, panes.groups, panes.state
+    at, n = index(first), len(elements.tau)
     if state[PANES] == 0 or tau[at] > panes.panes[index(state[PANES] - 1), LAST_STAMP]:
         open_pane(panes, tau[at])
     stop, opened = panes.panes[index(state[PANES] - 1), LAST_STAMP], state[OPENED]
-    while at < n and tau[at] <= stop:
-        group = index(elements.group[at])
+    while at < n and tau[index(at)] <= stop:
+        group = index(numbers[index(at)])
         if holder[group, PANE] == opened:
-            part = index(holder[group, NEWEST])
+            numbers[index(at)] = holder[group, NEWEST]
         else:
-            part = add_part(groups, panes, group)
+            numbers[index(at)] = add_part(groups, panes, plain, group)
+        at += 1
+    return at
+
+
+@jit_inline
+def fill_pane(groups: GroupState, elements: GroupElements, panes: PaneState, plain: PlainCall, first: Word) -> Word:
+    """Add elements, in order of time from `first` on, to the pane of the first; returns the first that is not in it."""
+    parts, program, layout = panes.parts, groups.program, panes.layout
+    # In two loops, each of which has few arrays at hand and so waits less for memory.
+    stop = find_parts(groups, elements, panes, plain, first)
+    at = index(first)
+    while at < stop:
+        part = index(elements.group[index(at)])
         parts[part, PART_ROWS] += 1
         if plain.is_plain != 0:
-            bits = elements.arguments[0, at]
-            if bits != plain.null:
+            bits = elements.arguments[0, index(at)]
+            if not is_nan(bits):
                 parts[part, index(PART_WORDS)] += 1
-                add_to_part(panes, part, index(PART_WORDS + 1), (group, plain.base), bits)
-            at = index(at + 1)
+                add_to_part(panes, part, index(PART_WORDS + 1), plain.base, bits)
+            at += 1
             continue
         for number in range(len(program)):
-            bits = elements.arguments[index(program[number, 1]), at]
-            if bits == program[number, 3]:
+            bits = elements.arguments[index(program[number, 1]), index(at)]
+            if is_null(bits, program[number, 3]):
                 continue
             kind, base = program[number, 0], index(layout[number, 0])
             if program[number, COUNTER] > 0:
@@ -213,13 +231,13 @@ def fill_pane(groups: GroupState, elements: GroupElements, panes: PaneState, pla
                 parts[part, base] += bits & HALF
                 parts[part, index(base + 1)] += bits >> 32
             elif kind == SUMMING:
-                add_to_part(panes, part, base, (group, program[number, FIRST_WORD]), bits)
+                add_to_part(panes, part, base, program[number, FIRST_WORD], bits)
             elif kind == SQUARING:
                 square, error = split_square(bits)
-                add_to_part(panes, part, base, (group, program[number, FIRST_WORD]), square)
-                add_to_part(panes, part, index(base + SUM_WORDS), (group, program[number, FIRST_WORD]), error)
-        at = index(at + 1)
-    return at
+                add_to_part(panes, part, base, program[number, FIRST_WORD], square)
+                add_to_part(panes, part, index(base + SUM_WORDS), program[number, FIRST_WORD], error)
+        at += 1
+    return stop
 
 
 @jit_inline
@@ -259,6 +277,8 @@ def change_by_part(groups: GroupState, panes: PaneState, plain: PlainCall, part:
     if plain.is_plain != 0:
         words[group, index(plain.counter)] += sign * parts[part, index(PART_WORDS)]
         change_sum(words, group, index(plain.base), (parts, part, index(PART_WORDS + 1)), sign)
+        if sign < 0:
+            panes.groups[group, USUAL_LIMIT] = words[group, index(plain.base + LIMIT)]
         return
     for number in range(len(program)):
         kind, base, first = program[number, 0], index(program[number, FIRST_WORD]), index(layout[number, 0])

@@ -38,6 +38,8 @@ MANTISSA: Final = (1 << 52) - 1
 DIGIT: Final = (1 << 32) - 1
 NAN_BITS: Final = 0x7FF8000000000000
 INFINITY_BITS: Final = 0x7FF0000000000000
+MAGNITUDE: Final = 0x7FFFFFFFFFFFFFFF
+"""All bits of a number but its sign."""
 
 
 @jit_inline

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from hypergrid.continuous.algebra import AggregateCall, AggregateOf
-from hypergrid.continuous.engine.batch import PHYSICAL, Column, Elements, Integers, bits_of, no_elements, null_bits
+from hypergrid.continuous.engine.batch import PHYSICAL, Elements, Integers, bits_of, no_elements, null_bits
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels import groups as kernel
 from hypergrid.continuous.engine.kernels.aggregates import change_groups
@@ -143,6 +143,8 @@ class Grouping(StepOperator):
             np.array([len(operator.keys), len(operator.calls)], np.int64),
         )
         self._is_reported = bool(operator.keys)
+        self._fresh = np.empty(len(operator.calls), np.int64)
+        self._types = [PHYSICAL[attribute.kind] for attribute in operator.attributes]
         self.nothing = no_elements([attribute.kind for attribute in operator.attributes], ordered=False)
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
@@ -180,7 +182,9 @@ class Grouping(StepOperator):
 
     def _collect_arguments(self, elements: Elements) -> Integers:
         """Return the bits of the arguments, shape (arguments, n)."""
-        given_bits = [bits_of(self.evaluator.value(argument, elements)) for argument in self._program.arguments]
+        given = [self.evaluator.value(argument, elements) for argument in self._program.arguments]
+        # Counts and sums know 0.0 and NaN by any of their bits; what is put in order needs equal ones.
+        given_bits = [bits_of(column) if self._program.trees else column.view(np.int64) for column in given]
         # A single one is not copied.
         joined = given_bits[0] if len(given_bits) == 1 else np.concatenate(given_bits or [elements.tau[:0]])
         return np.ascontiguousarray(joined).reshape(len(given_bits), len(elements))
@@ -194,20 +198,14 @@ class Grouping(StepOperator):
 
     def _change(self, given: kernel.GroupElements, panes: PaneState, rows: int) -> Elements:
         """Return what changes, at most some rows."""
-        out = kernel.GroupOutput(
-            np.empty(rows, np.int64),
-            np.empty(rows, np.int8),
-            np.empty((len(self.attributes), rows), np.int64),
-            np.empty(len(self._program.calls), np.int64),
-        )
-        written = change_groups(self._groups, given, panes, out)
-        tau, sign, columns = out.tau[:written], out.sign[:written], out.columns[:, :written]
+        tau, sign = np.empty(rows, np.int64), np.empty(rows, np.int8)
+        columns = np.empty((len(self._types), rows), np.int64)
+        written = change_groups(self._groups, given, panes, kernel.GroupOutput(tau, sign, columns, self._fresh))
+        tau, sign, columns = tau[:written], sign[:written], columns[:, :written]
         if 2 * written <= rows:
             # Results that wait do not hold much more room than they fill.
             tau, sign, columns = tau.copy(), sign.copy(), columns.copy()
-        typed: list[Column] = [
-            column.view(PHYSICAL[attribute.kind]) for column, attribute in zip(columns, self.attributes, strict=True)
-        ]
+        typed = [column.view(physical) for column, physical in zip(columns, self._types, strict=True)]
         return Elements(tau, sign, len(typed), typed.__getitem__)
 
     def _find_ages(self, elements: Elements) -> tuple[Integers, Integers]:
@@ -225,6 +223,8 @@ class Grouping(StepOperator):
             words = np.zeros((self._table.capacity, groups.words.shape[1]), np.int64)
             words[: len(groups.words)] = groups.words
             self._groups = groups = groups._replace(words=words)
+        if not self._program.trees:
+            return
         needed = count * self._program.trees + int(groups.pool[1] - groups.pool[2])
         if needed > len(groups.nodes):
             nodes = np.zeros((max(needed, 2 * len(groups.nodes)), NODE_WORDS), np.int64)

@@ -1,5 +1,6 @@
 """Aggregates of a sliding window: sums of its panes, in place of its rows."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
@@ -73,10 +74,9 @@ class PaneGrouping(Grouping):
             return self.nothing if first is None else first
         numbers, arguments = self._number(elements), self._collect_arguments(elements)
         self._make_room(count)
-        self._make_room_for_parts(count)
-        self._panes.state[pane_kernel.UNTIL] = until
         # Each new part enters and leaves at most once.
-        moved += 2 * count
+        moved += 2 * self._make_room_for_parts(elements.tau)
+        self._panes.state[pane_kernel.UNTIL] = until
         touched = np.empty(2 * moved + 1, np.int64)
         given = kernel.GroupElements(
             elements.tau, NO_SIGNS, numbers, EMPTY, arguments, NO_RANKS, NO_RANKS, self._group_keys(), touched
@@ -109,24 +109,30 @@ class PaneGrouping(Grouping):
         left, entered, count = (state[word] for word in (pane_kernel.LEFT, pane_kernel.ENTERED, pane_kernel.PANES))
         moved = 0
         for first, instant in ((entered, pane_kernel.ENTER), (left, pane_kernel.LEAVE)):
-            stop = first + int(panes[first:count, instant].searchsorted(until, side="right"))
+            # A search by numpy would copy all of them.
+            stop = first + bisect_right(panes[first:count, instant], until)
             if stop > first:
                 after = panes[stop, pane_kernel.PARTS_BEFORE] if stop < count else state[pane_kernel.ADDED]
                 moved += int(after - panes[first, pane_kernel.PARTS_BEFORE])
         return moved
 
-    def _make_room_for_parts(self, count: int) -> None:
-        """Make room for a part, a pane and strays of each of some elements."""
-        panes, state = self._panes, self._panes.state
-        parts = _extend(panes.parts, int(state[pane_kernel.PARTS_USED]), count)
-        opened = _extend(panes.panes, int(state[pane_kernel.PANES]), count)
-        strays = _extend(panes.strays, int(state[pane_kernel.STRAYS_USED]), count * self._numbers)
+    def _make_room_for_parts(self, tau: Integers) -> int:
+        """Make room for what elements in order of time add; returns how many parts that is at most."""
+        count = len(tau)
+        # Two panes between multiples of the slide, where the window is no multiple of it.
+        most_panes = min(count, 2 * ((int(tau[-1]) - int(tau[0])) // self._slide_ns + 2)) if count else 0
+        most_parts = min(count, most_panes * self._table.capacity)
+        panes, state = self._panes, self._panes.state.tolist()
+        parts = _extend(panes.parts, state[pane_kernel.PARTS_USED], most_parts)
+        opened = _extend(panes.panes, state[pane_kernel.PANES], most_panes)
+        strays = _extend(panes.strays, state[pane_kernel.STRAYS_USED], count * self._numbers)
         if not (parts is panes.parts and opened is panes.panes and strays is panes.strays):
             self._panes = panes._replace(parts=parts, panes=opened, strays=strays)
         if len(panes.groups) < self._table.capacity:
             groups = np.zeros((self._table.capacity, pane_kernel.HOLDER_WORDS), np.int64)
             groups[: len(panes.groups)] = panes.groups
             self._panes = self._panes._replace(groups=groups)
+        return most_parts
 
     def _drop_panes(self) -> None:
         """Let go of the panes that left, once they are most of them."""
@@ -138,8 +144,9 @@ class PaneGrouping(Grouping):
 
     def _release(self, touched: Integers) -> None:
         """Free groups without parts; some of those that had none have again."""
-        dead = touched[len(touched) - 1 - int(touched[-1]) : -1]
-        if len(dead) and self._keys:
+        count = int(touched[-1])
+        if count and self._keys:
+            dead = touched[-1 - count : -1]
             dead = np.unique(dead[self._panes.groups[dead, pane_kernel.PARTS] == 0])
             self._groups.words[dead] = 0
             self._table.release(dead)
@@ -152,6 +159,13 @@ class PaneGrouping(Grouping):
             strays=panes.strays[: state[pane_kernel.STRAYS_USED]],
         )
         return {**super().save(), "_panes": list(used)}
+
+    def load(self, state: State) -> None:
+        super().load(state)
+        # States of earlier programs have fewer words of a group.
+        groups = self._panes.groups
+        missing = pane_kernel.HOLDER_WORDS - groups.shape[1]
+        self._panes = self._panes._replace(groups=np.pad(groups, ((0, 0), (0, missing))))
 
 
 def _extend(held: Integers, used: int, count: int) -> Integers:

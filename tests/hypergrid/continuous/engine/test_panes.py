@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from hypergrid.continuous.algebra import AggregateOf, WindowOf
 from hypergrid.continuous.engine import ChangeBatch, ContinuousEngine, ElementBatch, plan
-from hypergrid.continuous.engine.kernels.panes import LEFT, PANES, PARTS_USED, STRAYS_USED
+from hypergrid.continuous.engine.kernels.panes import ADDED, LEFT, OPENED, PANE, PANES, PARTS_USED, STRAYS_USED
 from hypergrid.continuous.engine.operators.panes import PaneGrouping
+from hypergrid.continuous.engine.state import pack_state, unpack_state
 from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
 from hypergrid.continuous.language import explain, parse_query, project_windows
 from hypergrid.continuous.records import StreamCatalogue
@@ -159,6 +162,75 @@ def test_instants_near_the_ends_of_the_integers_show_as_rows_do(
     panes = count()
     keep_rows(monkeypatch)
     assert panes == count()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_nan_is_null_and_no_zero_has_a_sign(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tree = make_tree(rng, is_plain=seed % 3 == 0)
+    if seed % 2:
+        # The rows of the window itself, which enter and leave.
+        tree = replace(tree, input=replace(tree.input, slide_ns=0))
+    feed = draw(rng, 300)
+    tau, (group, value, whole) = feed.tau, feed.columns
+    bits = np.array([-1, 0x7FF0000000000001, 0x7FF8000000000000, 1 - 2**52])
+    assert np.isnan(bits.view(np.float64)).all()
+    is_odd = rng.random(300) < 0.3
+    value[is_odd] = rng.choice(bits, is_odd.sum()).view(np.float64)
+    value[rng.random(300) < 0.1] = -0.0
+    clean = np.where(np.isnan(value), np.nan, value)
+    clean[clean == 0.0] = 0.0
+    given, expected = (
+        run(tree, ElementBatch(tau, (group, each, whole)), [150], is_closed=False, is_restored=False)[0]
+        for each in (value, clean)
+    )
+    assert list_changes(given) == list_changes(expected)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_elements_add_no_more_parts_and_panes_than_have_room(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    tree = make_tree(rng, is_plain=seed % 3 == 0)
+    feed = draw(rng, 700)
+    rooms: list[tuple[int, int]] = []
+    make_room = PaneGrouping._make_room_for_parts
+
+    def note(self: PaneGrouping, tau: np.ndarray) -> int:
+        most = make_room(self, tau)
+        # Arrays have this room from here on, whatever a longer one has.
+        used = self._panes.state[[PANES, PARTS_USED]]
+        rooms.append((int(len(self._panes.panes) - used[0]), most))
+        before[:] = self._panes.state[[OPENED, ADDED]]
+        return most
+
+    monkeypatch.setattr(PaneGrouping, "_make_room_for_parts", note)
+    engine, before = ContinuousEngine(tree, is_closed=bool(seed % 2)), np.zeros(2, np.int64)
+    (operator,) = (step.operator for step in engine._plan.steps if isinstance(step.operator, PaneGrouping))
+    cuts = [0, *np.sort(rng.integers(0, 700, 8)).tolist(), 700]
+    for first, stop in pairwise(cuts):
+        rooms.clear()
+        engine.push("S", ElementBatch(feed.tau[first:stop], tuple(each[first:stop] for each in feed.columns)))
+        engine.advance(max(int(feed.tau[stop]), engine.heartbeat) if stop < 700 else GREATEST_INTEGER)
+        if rooms:
+            opened, added = operator._panes.state[[OPENED, ADDED]] - before
+            assert opened <= rooms[-1][0]
+            assert added <= rooms[-1][1]
+
+
+def test_states_of_earlier_programs_go_on() -> None:
+    rng = np.random.default_rng(3)
+    tree, feed = make_tree(rng, is_plain=True), draw(rng, 600)
+    results, _ = run(tree, feed, [300], is_closed=False, is_restored=False)
+    engine = ContinuousEngine(tree)
+    engine.push("S", ElementBatch(feed.tau[:300], tuple(each[:300] for each in feed.columns)))
+    engine.advance(int(feed.tau[300]))
+    state = unpack_state(engine.save())
+    (panes,) = (step["_panes"] for step in state["steps"] if "_panes" in step)
+    panes[3] = panes[3][:, : PANE + 1]
+    restored = ContinuousEngine.restore(tree, pack_state(state))
+    restored.push("S", ElementBatch(feed.tau[300:], tuple(each[300:] for each in feed.columns)))
+    restored.advance(int(feed.tau[-1]) + 100)
+    assert list_changes(restored.results()) == list_changes(results)
 
 
 @pytest.mark.parametrize("size", [20, 2000])
