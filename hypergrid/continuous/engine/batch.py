@@ -107,8 +107,8 @@ class Elements:
         """Return the signs, also if all are +1."""
         return np.ones(len(self.tau), np.int8) if self.sign is None else self.sign
 
-    def take(self, kept: NDArray[Any]) -> "Elements":
-        """Return the elements at positions, or those of a mask, in order; columns are still gathered late."""
+    def take(self, kept: NDArray[Any] | slice) -> "Elements":
+        """Return the elements at positions, in order, or those of a mask or slice; columns are still gathered late."""
         assert self.entering is None
         return Elements(
             self.tau[kept],

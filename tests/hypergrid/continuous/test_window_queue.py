@@ -55,5 +55,5 @@ def test_stamps_are_rounded_up_to_multiples_of_a_slide(slide: int, spread: int) 
                 shown = [multiple - stamp < span for multiple, stamp in zip(rounded, part.tolist(), strict=True)]
                 positions = find_shown(part, slide, span)
                 assert (positions is None) == all(shown)
-                assert positions is None or positions.tolist() == np.flatnonzero(shown).tolist()
+                assert positions is None or np.arange(len(part))[positions].tolist() == np.flatnonzero(shown).tolist()
     assert round_up(stamps, 0) is stamps

@@ -360,8 +360,8 @@ def pass_panes(
 ) -> Word:
     """Add elements to panes, which enter and leave up to the last instant that shows; returns the rows written.
 
-    There must be room for two rows of each part that enters or leaves, of those that there are and of a new one of each
-    element, and in `touched` for two numbers of each and one. A group without parts may have some again later.
+    There must be room for two rows of each instant of each group at which one of its parts enters or leaves, and in
+    `touched` for a number of each, one of each group, and one. A group without parts may have some again later.
     """
     state, touched, tau, n = panes.state, elements.touched, elements.tau, len(elements.tau)
     written: Word = 0

@@ -50,6 +50,7 @@ class PaneGrouping(Grouping):
         layout, words = self._program.lay_out_parts()
         state = np.zeros(pane_kernel.STATE_WORDS, np.int64)
         state[pane_kernel.SLIDE], state[pane_kernel.SPAN] = self._slide_ns, self._span_ns
+        state[pane_kernel.UNTIL] = NULL_INTEGER
         self._panes = pane_kernel.PaneState(
             np.empty((0, words), np.int64),
             np.empty((0, pane_kernel.PANE_WORDS), np.int64),
@@ -68,20 +69,22 @@ class PaneGrouping(Grouping):
         elements = select_shown(elements, self._slide_ns, self._span_ns)
         until = max((heartbeat - 1) // self._slide_ns * self._slide_ns, NULL_INTEGER)
         first = None if self._is_reported else self._report_first()
-        moved = self._count_moved(until)
         count = len(elements)
-        if not count and not moved:
+        if not count and not self._count_moved(until):
             return self.nothing if first is None else first
         numbers, arguments = self._number(elements), self._collect_arguments(elements)
         self._make_room(count)
-        # Each new part enters and leaves at most once.
-        moved += 2 * self._make_room_for_parts(elements.tau)
-        self._panes.state[pane_kernel.UNTIL] = until
-        touched = np.empty(2 * moved + 1, np.int64)
+        parts, state = self._make_room_for_parts(elements.tau), self._panes.state
+        # A group changes at most once at each multiple of the slide: one of its parts enters there, or leaves.
+        most = self._table.capacity * (until // self._slide_ns - int(state[pane_kernel.UNTIL]) // self._slide_ns)
+        if most > LEAST_ROOM + count:
+            most = min(most, self._count_moved(until) + 2 * parts)
+        state[pane_kernel.UNTIL] = until
+        touched = np.empty(self._table.capacity + most + 1, np.int64)
         given = kernel.GroupElements(
             elements.tau, NO_SIGNS, numbers, EMPTY, arguments, NO_RANKS, NO_RANKS, self._group_keys(), touched
         )
-        changes = self._change(given, self._panes, 2 * moved)
+        changes = self._change(given, self._panes, 2 * most)
         self._release(touched)
         self._drop_panes()
         return changes if first is None else concatenate([first, changes], range(len(self.attributes)))
@@ -119,8 +122,7 @@ class PaneGrouping(Grouping):
     def _make_room_for_parts(self, tau: Integers) -> int:
         """Make room for what elements in order of time add; returns how many parts that is at most."""
         count = len(tau)
-        # Two panes between multiples of the slide, where the window is no multiple of it.
-        most_panes = min(count, 2 * ((int(tau[-1]) - int(tau[0])) // self._slide_ns + 2)) if count else 0
+        most_panes = min(count, self._count_panes(int(tau[0]), int(tau[-1]))) if count else 0
         most_parts = min(count, most_panes * self._table.capacity)
         panes, state = self._panes, self._panes.state.tolist()
         parts = _extend(panes.parts, state[pane_kernel.PARTS_USED], most_parts)
@@ -133,6 +135,15 @@ class PaneGrouping(Grouping):
             groups[: len(panes.groups)] = panes.groups
             self._panes = self._panes._replace(groups=groups)
         return most_parts
+
+    def _count_panes(self, first: int, last: int) -> int:
+        """Return how many panes there are from one stamp to another."""
+        slide_ns, span_ns = self._slide_ns, self._span_ns
+        # They end where rows enter, and where rows leave unless that is the same.
+        panes = 1 + -(-last // slide_ns) - -(-first // slide_ns)
+        if span_ns % slide_ns:
+            panes += -(-(last + span_ns) // slide_ns) - -(-(first + span_ns) // slide_ns)
+        return panes
 
     def _drop_panes(self) -> None:
         """Let go of the panes that left, once they are most of them."""
@@ -162,10 +173,12 @@ class PaneGrouping(Grouping):
 
     def load(self, state: State) -> None:
         super().load(state)
-        # States of earlier programs have fewer words of a group.
-        groups = self._panes.groups
+        # States of earlier programs have fewer words of a group, and 0 as an instant before the first.
+        groups, words = self._panes.groups, self._panes.state
         missing = pane_kernel.HOLDER_WORDS - groups.shape[1]
         self._panes = self._panes._replace(groups=np.pad(groups, ((0, 0), (0, missing))))
+        if not words[pane_kernel.OPENED]:
+            words[pane_kernel.UNTIL] = NULL_INTEGER
 
 
 def _extend(held: Integers, used: int, count: int) -> Integers:

@@ -140,6 +140,8 @@ class InputSource(StepOperator):
         width = len(self._kinds)
         if len(parts) == 1:
             [(batch, chosen)] = parts
+            if chosen.stop - chosen.start == len(batch.tau):
+                return Elements(batch.tau, batch.sign, width, batch.columns.__getitem__)
             sign = None if batch.sign is None else batch.sign[chosen]
             return Elements(batch.tau[chosen], sign, width, lambda position: batch.columns[position][chosen])
         return Elements(

@@ -52,6 +52,11 @@ class Projection(StepOperator):
         # Changes of what is not kept would show as rows that leave and enter.
         if below.unique is not None and set(range(len(below.attributes))) <= set(references):
             self.unique = frozenset(references[position] for position in below.unique)
+        # The columns that are there, with other names perhaps.
+        self._is_renaming = len(operator.expressions) == len(below.attributes) and all(
+            isinstance(part, Reference) and part.position == position
+            for position, part in enumerate(operator.expressions)
+        )
         self._computed: ComputedColumns | None = None
         if needs.slots and below.store is not None:
             self._computed = ComputedColumns(operator, below.store, needs)
@@ -59,6 +64,8 @@ class Projection(StepOperator):
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
         below = inputs[0]
+        if self._is_renaming and below.slots is None:
+            return below
         elements = Elements(
             below.tau,
             below.sign,

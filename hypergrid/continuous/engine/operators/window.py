@@ -166,7 +166,7 @@ def round_up(stamps: Integers, slide_ns: int) -> Integers:
     return np.where(rounded < stamps, GREATEST_INTEGER, rounded)
 
 
-def find_shown(stamps: Integers, slide_ns: int, span_ns: int) -> Integers | None:
+def find_shown(stamps: Integers, slide_ns: int, span_ns: int) -> Integers | slice | None:
     """Find which ordered stamps a window shorter than its slide shows; None: all of them."""
     multiples = _list_multiples(stamps, slide_ns)
     if multiples is None or multiples[0] < NULL_INTEGER + span_ns:
@@ -178,6 +178,10 @@ def find_shown(stamps: Integers, slide_ns: int, span_ns: int) -> Integers | None
     count = int(counts.sum())
     if count == len(stamps):
         return None
+    if int(counts.max()) == count:
+        # Those of one multiple: nothing is copied.
+        at = int(counts.argmax())
+        return slice(int(starts[at]), int(stops[at]))
     # Of each multiple, how far its stamps are from where they would be without gaps.
     shifts: Integers = starts - (np.cumsum(counts) - counts)
     return np.arange(count) + np.repeat(shifts, counts)
