@@ -75,16 +75,16 @@ class PaneGrouping(Grouping):
         numbers, arguments = self._number(elements), self._collect_arguments(elements)
         self._make_room(count)
         parts, state = self._make_room_for_parts(elements.tau), self._panes.state
-        # A group changes at most once at each multiple of the slide: one of its parts enters there, or leaves.
-        most = self._table.capacity * (until // self._slide_ns - int(state[pane_kernel.UNTIL]) // self._slide_ns)
-        if most > LEAST_ROOM + count:
-            most = min(most, self._count_moved(until) + 2 * parts)
+        # A group reports at most once at each multiple of the slide, and only where one of its parts enters or leaves.
+        reports = self._table.capacity * (until // self._slide_ns - int(state[pane_kernel.UNTIL]) // self._slide_ns)
+        if reports > LEAST_ROOM + count:
+            reports = min(reports, self._count_moved(until) + 2 * parts)
         state[pane_kernel.UNTIL] = until
-        touched = np.empty(self._table.capacity + most + 1, np.int64)
+        touched = np.empty(self._table.capacity + reports + 1, np.int64)
         given = kernel.GroupElements(
             elements.tau, NO_SIGNS, numbers, EMPTY, arguments, NO_RANKS, NO_RANKS, self._group_keys(), touched
         )
-        changes = self._change(given, self._panes, 2 * most)
+        changes = self._change(given, self._panes, 2 * reports)
         self._release(touched)
         self._drop_panes()
         return changes if first is None else concatenate([first, changes], range(len(self.attributes)))
