@@ -123,12 +123,15 @@ export class KeptQueries {
       if (isFollowed) {
         // What is on its way is waited for: nothing asks for rows that are gone.
         await this.following;
-        this.close();
+        if (this.followed === entry.name) this.close();
       }
       try {
         await api.removeContinuous(entry.name);
       } catch (problem) {
-        if (isFollowed) this.follow(entry.name);
+        if (isFollowed && !this.followed) {
+          this.followed = entry.name;
+          if (this.poll.isOn) this.follow(entry.name);
+        }
         throw problem;
       }
       await this.lookAgain();

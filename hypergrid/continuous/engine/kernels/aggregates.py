@@ -71,7 +71,7 @@ def change_groups(groups: GroupState, elements: GroupElements, panes: PaneState,
 
     There must be room for two rows an element, and for one node an element and ordered multiset; in `touched` for two
     numbers an element and one. Groups without rows are the last ones there, in front of their number. With panes, all
-    elements are rows of a sliding window and need no signs; they are added to its panes, whose parts must have room as
+    elements are rows of a sliding window and need no signs; they are added to its panes, and room is needed as
     `pass_panes` says.
     """
     if groups.sizes[KEYS] == 1 and groups.sizes[CALLS] == 1 and len(groups.program) == 1:

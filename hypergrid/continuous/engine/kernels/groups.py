@@ -90,6 +90,7 @@ class GroupElements(NamedTuple):
     tau: Integers
     sign: Signs
     group: Integers
+    """Number of each element's group; of the part of its pane once the element was added to one."""
     order: Integers
     """Number of each element's age; empty if no accumulator goes by age."""
     arguments: Integers

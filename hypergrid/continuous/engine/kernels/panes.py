@@ -57,7 +57,8 @@ STRAY_GROUP, STRAY_BASE, STRAY_BITS, STRAY_FOLLOWING, STRAY_WORDS = range(5)
 PARTS, NEWEST, PANE, USUAL_LIMIT, HOLDER_WORDS = range(5)
 """Words of a group: parts that refer to it, the newest one, and the number of the pane of that, 0 if there is none.
 
-For a single sum also its limit, as it was when a part last left: to read it in the sum would wait for memory.
+Also the limit that the next part begins with where there is a single sum: most often that of the sum, which would have
+to come from memory. Of any limit the result is the same.
 """
 PARTS_USED, FREE_PART, STRAYS_USED, FREE_STRAY, LEFT, ENTERED, PANES, OPENED, ADDED, UNTIL, SLIDE, SPAN = range(12)
 STATE_WORDS = 12

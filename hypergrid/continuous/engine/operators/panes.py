@@ -16,7 +16,7 @@ from hypergrid.continuous.engine.operators.base import StepOperator
 from hypergrid.continuous.engine.operators.window import select_shown, select_true
 from hypergrid.continuous.engine.row_store import reserve
 from hypergrid.continuous.engine.state import State
-from hypergrid.continuous.expressions import NULL_INTEGER
+from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
 
 LEAST_ROOM: Final = 256
 """Rows of an array at first."""
@@ -137,13 +137,13 @@ class PaneGrouping(Grouping):
         return most_parts
 
     def _count_panes(self, first: int, last: int) -> int:
-        """Return how many panes there are from one stamp to another."""
+        """Return how many panes there are from one stamp to another, at most."""
         slide_ns, span_ns = self._slide_ns, self._span_ns
-        # They end where rows enter, and where rows leave unless that is the same.
+        # They end where rows enter, where rows leave unless that is the same, and before rows that never leave.
         panes = 1 + -(-last // slide_ns) - -(-first // slide_ns)
         if span_ns % slide_ns:
             panes += -(-(last + span_ns) // slide_ns) - -(-(first + span_ns) // slide_ns)
-        return panes
+        return panes + (first <= GREATEST_INTEGER - span_ns < last)
 
     def _drop_panes(self) -> None:
         """Let go of the panes that left, once they are most of them."""

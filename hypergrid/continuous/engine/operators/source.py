@@ -57,7 +57,7 @@ class InputSource(StepOperator):
         batch = _make_plain(batch)
         tau = batch.tau
         is_later = tau[1:] >= tau[:-1]
-        # The first that is not stands where the least one is, which is found four times as fast as that all are.
+        # `argmin` gives the first False if there is one, four times as fast as `all` says whether there is.
         is_sorted = len(tau) == 1 or bool(is_later[is_later.argmin()])
         first = int(tau[0] if is_sorted else tau.min())
         if first < heartbeat and heartbeat > NULL_INTEGER:
