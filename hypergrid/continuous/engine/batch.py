@@ -143,6 +143,8 @@ def make_order(tau: Integers, first: int) -> Integers:
 
 
 EMPTY: Final[Integers] = np.empty(0, np.int64)
+NO_SIGNS: Final[Signs] = np.empty(0, np.int8)
+"""Signs for a loop whose elements all enter, and which reads none."""
 
 
 def no_elements(kinds: Sequence[Kind], *, ordered: bool) -> Elements:

@@ -232,10 +232,15 @@ class Grouping(StepOperator):
             self._groups = groups._replace(nodes=nodes)
 
     def _release(self, touched: Integers) -> None:
-        """Free groups without rows; some of those that had none at an instant have again."""
-        dead = int(touched[-1])
-        if dead and self._keys:
-            left = touched[-1 - dead : -1]
-            left = left[self._groups.words[left, kernel.ROWS] == 0]
+        """Free groups that hold nothing; some of those that held nothing at an instant do so again."""
+        count = int(touched[-1])
+        if count and self._keys:
+            left = touched[-1 - count : -1]
+            left = left[self._count_held(left) == 0]
             self._groups.words[left] = 0
             self._table.release(left)
+
+    def _count_held(self, groups: Integers) -> Integers:
+        """Return how many rows groups hold."""
+        rows: Integers = self._groups.words[groups, kernel.ROWS]
+        return rows

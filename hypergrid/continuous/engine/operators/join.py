@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from hypergrid.continuous.algebra import JoinOf
-from hypergrid.continuous.engine.batch import Column, Elements, Integers, Signs, bits_of, make_order
+from hypergrid.continuous.engine.batch import NO_SIGNS, Column, Elements, Integers, Signs, bits_of, make_order
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.join_store import JoinStore
 from hypergrid.continuous.engine.kernels import join as kernel
@@ -22,8 +22,6 @@ from hypergrid.continuous.join_plan import GridPoint, InputPlan, JoinPlan, plan_
 
 ROOM: Final = 65536
 """Combinations that the loop writes before it returns."""
-NO_SIGNS: Final = np.empty(0, np.int8)
-"""Signs where none has to be looked up."""
 
 
 class JoinedRows:

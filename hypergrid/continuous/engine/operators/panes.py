@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from hypergrid.continuous.algebra import AggregateOf, WindowOf
-from hypergrid.continuous.engine.batch import EMPTY, Elements, Integers, concatenate
+from hypergrid.continuous.engine.batch import EMPTY, NO_SIGNS, Elements, Integers, concatenate
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels import groups as kernel
 from hypergrid.continuous.engine.kernels import panes as pane_kernel
@@ -22,8 +22,6 @@ LEAST_ROOM: Final = 256
 """Rows of an array at first."""
 NO_RANKS: Final = np.empty((0, 1), np.int64)
 """What orders values, of which sums need none."""
-NO_SIGNS: Final = np.empty(0, np.int8)
-"""Signs of elements that all enter."""
 
 
 class PaneGrouping(Grouping):
@@ -153,14 +151,10 @@ class PaneGrouping(Grouping):
             panes[: count - left] = panes[left:count].copy()
             state[[pane_kernel.LEFT, pane_kernel.ENTERED, pane_kernel.PANES]] -= left
 
-    def _release(self, touched: Integers) -> None:
-        """Free groups without parts; some of those that had none have again."""
-        count = int(touched[-1])
-        if count and self._keys:
-            dead = touched[-1 - count : -1]
-            dead = np.unique(dead[self._panes.groups[dead, pane_kernel.PARTS] == 0])
-            self._groups.words[dead] = 0
-            self._table.release(dead)
+    def _count_held(self, groups: Integers) -> Integers:
+        """Return how many parts groups hold, also of panes that have not entered."""
+        parts: Integers = self._panes.groups[groups, pane_kernel.PARTS]
+        return parts
 
     def save(self) -> State:
         panes, state = self._panes, self._panes.state
