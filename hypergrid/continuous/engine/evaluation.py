@@ -6,7 +6,8 @@ value depends on its row alone, to the bit: rows are removed in other batches th
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any, Final
+from operator import methodcaller
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,8 @@ from hypergrid.core.geodesy import arc_m, places_m
 
 Mask = NDArray[np.bool_]
 Value = NDArray[Any]
+Evaluate: TypeAlias = Callable[[Elements], Value]
+"""Function of elements that gives the value of an expression for each, or one for all."""
 
 COMPLEMENTS: Final = {
     "equal": "unequal",
@@ -116,50 +119,67 @@ LOGICAL: Final = frozenset(
 
 
 class ExpressionEvaluator:
-    """Evaluation of expressions over elements, with the texts of an engine."""
+    """Evaluation of expressions over elements, with the texts of an engine.
+
+    An expression is prepared once, when a plan is made: it becomes a function of elements, in which constants are known
+    and functions chosen.
+    """
 
     def __init__(self, texts: Texts) -> None:
         self.texts = texts
 
-    def value(self, expression: Expression, elements: Elements) -> Column:
-        """Return the values of an expression, shape (n,)."""
+    def prepare_value(self, expression: Expression) -> Evaluate:
+        """Return a function that gives the values of an expression, shape (n,)."""
+        evaluate = _quieten(expression, self._value(expression))
         if isinstance(expression, Reference):
-            return elements.column(expression.position)
-        with np.errstate(all="ignore"):
-            value = self._value(expression, elements)
-        if value.ndim == 0:
-            value = np.full(len(elements), value)
-        return np.ascontiguousarray(value, PHYSICAL[expression.kind])
+            return evaluate
+        dtype = PHYSICAL[expression.kind]
 
-    def truth(self, expression: Expression, elements: Elements) -> Mask:
-        """Return where a boolean expression is true, shape (n,)."""
-        with np.errstate(all="ignore"):
-            mask = self._holds(expression, elements, of=True)
-        return np.full(len(elements), mask) if mask.ndim == 0 else mask
+        def give_column(elements: Elements) -> Column:
+            value = evaluate(elements)
+            if value.ndim == 0:
+                value = np.full(len(elements), value)
+            return np.ascontiguousarray(value, dtype)
 
-    def _value(self, expression: Expression, elements: Elements) -> Value:
+        return give_column
+
+    def prepare_truth(self, expression: Expression) -> Evaluate:
+        """Return a function that gives where a boolean expression is true, shape (n,)."""
+        evaluate = _quieten(expression, self._holds(expression, of=True))
+
+        def give_mask(elements: Elements) -> Mask:
+            mask = evaluate(elements)
+            return np.full(len(elements), mask) if mask.ndim == 0 else mask
+
+        return give_mask
+
+    def prepare_all(self, conditions: Sequence[Expression]) -> Evaluate | None:
+        """Return a function that gives where all conditions are true, shape (n,); None without any."""
+        if len(conditions) < 2:
+            return self.prepare_truth(conditions[0]) if conditions else None
+        return self.prepare_truth(Operation("and", tuple(conditions), "boolean"))
+
+    def _value(self, expression: Expression) -> Evaluate:
         if isinstance(expression, Reference):
-            return elements.column(expression.position)
+            return methodcaller("column", expression.position)
         if isinstance(expression, Constant):
-            return self._constant(expression)
+            return _always(self._constant(expression))
         if expression.name in LOGICAL:
-            is_true = self._holds(expression, elements, of=True)
-            is_false = self._holds(expression, elements, of=False)
-            return np.where(is_true, np.int64(1), np.where(is_false, np.int64(0), np.int64(NULL_CODE)))
-        if expression.name in ("case", "coalesce"):
-            return self._choose(expression, elements)
+            return self._codes(expression)
+        if expression.name == "case":
+            return self._case(expression)
+        if expression.name == "coalesce":
+            return self._coalesce(expression)
         if expression.name in ("lower", "upper"):
-            return self._letters(expression, elements)
-        arguments = [self._value(part, elements) for part in expression.arguments]
+            return self._letters(expression)
         if expression.name in NUMERIC:
-            return self._numeric(expression, arguments)
+            return self._numeric(expression)
         if expression.name in ("least", "greatest"):
-            return self._extreme(expression, arguments)
+            return self._extreme(expression)
         if expression.kind == "number":
-            numbers = self._numbers(expression.arguments, arguments)
             function = np.fmod if expression.name == "modulo" else ARITHMETIC[expression.name]
-            return np.asarray(function(*numbers))
-        return self._whole(expression, arguments)
+            return _apply(function, [*map(self._number, expression.arguments)])
+        return self._whole(expression)
 
     def _constant(self, constant: Constant) -> Value:
         if constant.value is None:
@@ -168,155 +188,256 @@ class ExpressionEvaluator:
             return np.asarray(self.texts.code(str(constant.value)), np.int64)
         return np.asarray(constant.value, PHYSICAL[constant.kind])
 
-    def _numbers(self, parts: Sequence[Expression], values: Sequence[Value]) -> list[Value]:
-        """Return values as numbers, contiguous: numpy has other loops for those that are not, with other last bits."""
-        return [
-            np.ascontiguousarray(value).reshape(value.shape)
-            if part.kind == "number"
-            else np.where(null_mask(value, part.kind), np.nan, value.astype(np.float64))
-            for part, value in zip(parts, values, strict=True)
-        ]
+    def _number(self, part: Expression) -> Evaluate:
+        """Prepare an expression whose values are taken as numbers."""
+        evaluate, kind = self._value(part), part.kind
+        return lambda elements: _as_numbers(evaluate(elements), kind)
 
-    def _numeric(self, expression: Operation, arguments: Sequence[Value]) -> Value:
-        numbers = self._numbers(expression.arguments, arguments)
-        result = np.asarray(NUMERIC[expression.name](*numbers))
-        if expression.name == "power":
-            # 1 to the NULL and NULL to the 0 are numbers for numpy.
-            result = np.where(np.isnan(numbers[0]) | np.isnan(numbers[1]), np.nan, result)
-        return result
-
-    def _whole(self, expression: Operation, arguments: Sequence[Value]) -> Value:
-        """Return a function of integers and times, NULL where an argument is or the result is beyond 64 bits."""
-        is_null = self._any_null(expression.arguments, arguments)
-        if expression.name == "modulo":
-            is_null = is_null | (arguments[1] == 0)
-            result = np.fmod(arguments[0], np.where(is_null, 1, arguments[1]))
-        else:
-            result = ARITHMETIC[expression.name](*arguments)
-            is_null = is_null | _is_wrapped(expression.name, arguments, result)
-        return np.where(is_null, np.int64(NULL_INTEGER), result)
-
-    @staticmethod
-    def _any_null(parts: Sequence[Expression], values: Sequence[Value]) -> Mask:
-        masks = (null_mask(value, part.kind) for part, value in zip(parts, values, strict=True))
-        return np.asarray(reduce(np.logical_or, masks))
-
-    def _extreme(self, expression: Operation, arguments: Sequence[Value]) -> Value:
-        if expression.kind == "number":
-            numbers = self._numbers(expression.arguments, arguments)
-            return np.asarray(reduce(np.minimum if expression.name == "least" else np.maximum, numbers))
-        is_null = self._any_null(expression.arguments, arguments)
-        result = arguments[0]
-        for value in arguments[1:]:
-            ours, theirs = result, value
-            if expression.kind == "text":
-                ours, theirs = self.texts.ranks()[ours], self.texts.ranks()[theirs]
-            result = np.where(ours <= theirs if expression.name == "least" else ours >= theirs, result, value)
-        return np.where(is_null, np.int64(null_of(expression.kind)), result)
-
-    def _choose(self, expression: Operation, elements: Elements) -> Value:
-        parts = list(expression.arguments)
-        if expression.name == "coalesce":
-            values = [self._as(expression.kind, part, elements) for part in parts]
-            masks = [~null_mask(value, expression.kind) for value in values]
-            rest: Value = np.asarray(null_of(expression.kind), PHYSICAL[expression.kind])
-        else:
-            values = [self._as(expression.kind, part, elements) for part in parts[1::2]]
-            masks = [self._holds(part, elements, of=True) for part in parts[: len(parts) // 2 * 2 : 2]]
-            has_rest = len(parts) % 2 == 1
-            rest = (
-                self._as(expression.kind, parts[-1], elements)
-                if has_rest
-                else np.asarray(null_of(expression.kind), PHYSICAL[expression.kind])
-            )
-        for mask, value in zip(reversed(masks), reversed(values), strict=True):
-            rest = np.where(mask, value, rest)
-        return rest
-
-    def _as(self, kind: Kind, part: Expression, elements: Elements) -> Value:
-        """Return the values of an expression in a kind to which it converts."""
+    def _as(self, kind: Kind, part: Expression) -> Evaluate:
+        """Prepare an expression whose values are taken in a kind to which it converts."""
         if isinstance(part, Constant) and part.value is None:
-            return np.asarray(null_of(kind), PHYSICAL[kind])
-        value = self._value(part, elements)
-        return self._numbers([part], [value])[0] if kind == "number" and part.kind != "number" else value
+            return _always(np.asarray(null_of(kind), PHYSICAL[kind]))
+        return self._number(part) if kind == "number" else self._value(part)
 
-    def _letters(self, expression: Operation, elements: Elements) -> Value:
-        codes = self._value(expression.arguments[0], elements)
-        change = str.lower if expression.name == "lower" else str.upper
-        table = self.texts.derive(
-            expression.name, lambda texts: self.texts.encode([change(text) for text in texts]), NULL_CODE
+    def _codes(self, expression: Operation) -> Evaluate:
+        """Prepare the codes of a boolean expression."""
+        is_true, is_false = (self._holds(expression, of=of) for of in (True, False))
+        one, zero, null = np.int64(1), np.int64(0), np.int64(NULL_CODE)
+        return lambda elements: np.where(is_true(elements), one, np.where(is_false(elements), zero, null))
+
+    def _numeric(self, expression: Operation) -> Evaluate:
+        numbers = [*map(self._number, expression.arguments)]
+        evaluate = _apply(NUMERIC[expression.name], numbers)
+        if expression.name != "power":
+            return evaluate
+        base, exponent = numbers
+        # 1 to the NULL and NULL to the 0 are numbers for numpy.
+        return lambda elements: np.where(
+            np.isnan(base(elements)) | np.isnan(exponent(elements)), np.nan, evaluate(elements)
         )
-        return np.asarray(table[codes])
 
-    def _holds(self, expression: Expression, elements: Elements, *, of: bool) -> Mask:
-        """Return where a boolean expression is true, or false."""
+    def _whole(self, expression: Operation) -> Evaluate:
+        """Prepare a function of integers and times, NULL where an argument is or the result is beyond 64 bits."""
+        name, parts = expression.name, expression.arguments
+        arguments = [*map(self._value, parts)]
+
+        def compute(elements: Elements) -> Value:
+            values = [argument(elements) for argument in arguments]
+            is_null = _any_null(parts, values)
+            if name == "modulo":
+                is_null = is_null | (values[1] == 0)
+                result = np.fmod(values[0], np.where(is_null, 1, values[1]))
+            else:
+                result = ARITHMETIC[name](*values)
+                is_null = is_null | _is_wrapped(name, values, result)
+            return np.where(is_null, np.int64(NULL_INTEGER), result)
+
+        return compute
+
+    def _extreme(self, expression: Operation) -> Evaluate:
+        parts, kind, is_least = expression.arguments, expression.kind, expression.name == "least"
+        if kind == "number":
+            return _reduce(np.minimum if is_least else np.maximum, [*map(self._number, parts)])
+        arguments, null = [*map(self._value, parts)], np.int64(null_of(kind))
+
+        def choose(elements: Elements) -> Value:
+            values = [argument(elements) for argument in arguments]
+            result = values[0]
+            for value in values[1:]:
+                ours, theirs = result, value
+                if kind == "text":
+                    ours, theirs = self.texts.ranks()[ours], self.texts.ranks()[theirs]
+                result = np.where(ours <= theirs if is_least else ours >= theirs, result, value)
+            return np.where(_any_null(parts, values), null, result)
+
+        return choose
+
+    def _coalesce(self, expression: Operation) -> Evaluate:
+        kind, values = expression.kind, [self._as(expression.kind, part) for part in expression.arguments]
+        null = np.asarray(null_of(kind), PHYSICAL[kind])
+
+        def choose(elements: Elements) -> Value:
+            result = null
+            for evaluate in reversed(values):
+                value = evaluate(elements)
+                result = np.where(null_mask(value, kind), result, value)
+            return result
+
+        return choose
+
+    def _case(self, expression: Operation) -> Evaluate:
+        kind, parts = expression.kind, list(expression.arguments)
+        rest = self._as(kind, parts.pop() if len(parts) % 2 else Constant(None, kind))
+        conditions = [self._holds(part, of=True) for part in parts[::2]]
+        values = [self._as(kind, part) for part in parts[1::2]]
+
+        def choose(elements: Elements) -> Value:
+            result = rest(elements)
+            for condition, value in zip(reversed(conditions), reversed(values), strict=True):
+                result = np.where(condition(elements), value(elements), result)
+            return result
+
+        return choose
+
+    def _letters(self, expression: Operation) -> Evaluate:
+        name, codes = expression.name, self._value(expression.arguments[0])
+        change = str.lower if name == "lower" else str.upper
+
+        def encode(texts: list[str]) -> Integers:
+            return self.texts.encode([change(text) for text in texts])
+
+        return lambda elements: self.texts.derive(name, encode, NULL_CODE)[codes(elements)]
+
+    def _holds(self, expression: Expression, *, of: bool) -> Evaluate:
+        """Prepare a mask of where a boolean expression is true, or false."""
         if not isinstance(expression, Operation) or expression.name not in LOGICAL:
-            return np.asarray(self._value(expression, elements) == int(of))
+            return _equals(self._value(expression), int(of))
         name, parts = expression.name, expression.arguments
         if name == "not":
-            return self._holds(parts[0], elements, of=not of)
+            return self._holds(parts[0], of=not of)
         if name in ("and", "or"):
-            masks = (self._holds(part, elements, of=of) for part in parts)
-            return np.asarray(reduce(np.logical_and if (name == "and") == of else np.logical_or, masks))
+            function = np.logical_and if (name == "and") == of else np.logical_or
+            return _reduce(function, [self._holds(part, of=of) for part in parts])
         if name == "is_null":
-            is_null = null_mask(self._value(parts[0], elements), parts[0].kind)
-            return is_null if of else ~is_null
+            value, kind = self._value(parts[0]), parts[0].kind
+            if of:
+                return lambda elements: null_mask(value(elements), kind)
+            return lambda elements: ~null_mask(value(elements), kind)
         if name == "in":
-            return self._in(expression, elements, of=of)
+            return self._in(expression, of=of)
         if name in ("like", "regex"):
-            return np.asarray(self._match(expression, elements) == int(of))
+            return _equals(self._match(expression), int(of))
         if name == "inside":
-            return np.asarray(self._inside(expression, elements) == int(of))
-        values = [self._value(part, elements) for part in parts]
-        return self._compare(name if of else COMPLEMENTS[name], parts, values)
+            return _equals(self._inside(expression), int(of))
+        return self._compare(name if of else COMPLEMENTS[name], parts)
 
-    def _compare(self, name: str, parts: Sequence[Expression], values: Sequence[Value]) -> Mask:
-        a, b = values
-        kinds = parts[0].kind, parts[1].kind
+    def _compare(self, name: str, parts: Sequence[Expression]) -> Evaluate:
+        a, b = parts
+        return _apply(self._comparison(name, (a.kind, b.kind)), [self._value(a), self._value(b)])
+
+    def _comparison(self, name: str, kinds: tuple[Kind, Kind]) -> Callable[[Value, Value], Mask]:
+        """Return a comparison of values of two kinds."""
+        function = COMPARISONS[name]
+        if kinds == ("number", "number"):
+            return function
         if "number" in kinds:
-            if kinds[0] != kinds[1]:
-                a, b = self._numbers(parts, values)
-            return np.asarray(COMPARISONS[name](a, b))
-        if kinds == ("text", "text") and name not in ("equal", "unequal"):
-            ranks = self.texts.ranks()
-            a, b = ranks[a], ranks[b]
-        is_there = ~self._any_null(parts, values)
-        return np.asarray(COMPARISONS[name](a, b) & is_there)
+            return lambda a, b: function(_as_numbers(a, kinds[0]), _as_numbers(b, kinds[1]))
+        is_ranked = kinds == ("text", "text") and name not in ("equal", "unequal")
 
-    def _in(self, expression: Operation, elements: Elements, *, of: bool) -> Mask:
-        asked, *rest = expression.arguments
-        value = self._value(asked, elements)
-        constants = [part for part in rest if not (isinstance(part, Constant) and part.value is None)]
-        is_equal = np.zeros(value.shape, bool)
-        for part in constants:
-            is_equal = is_equal | self._compare("equal", (asked, part), (value, self._value(part, elements)))
-        if of:
-            return is_equal
-        if len(constants) < len(rest):
-            return np.zeros(value.shape, bool)
-        return ~is_equal & ~null_mask(value, asked.kind)
+        def compare(a: Value, b: Value) -> Mask:
+            is_known = ~(null_mask(a, kinds[0]) | null_mask(b, kinds[1]))
+            if is_ranked:
+                a, b = self.texts.ranks()[a], self.texts.ranks()[b]
+            return np.asarray(function(a, b) & is_known)
 
-    def _match(self, expression: Operation, elements: Elements) -> Integers:
-        codes = self._value(expression.arguments[0], elements)
-        pattern = expression.arguments[1]
+        return compare
+
+    def _in(self, expression: Operation, *, of: bool) -> Evaluate:
+        sought, *rest = expression.arguments
+        value = self._value(sought)
+        known = [part for part in rest if not (isinstance(part, Constant) and part.value is None)]
+        comparisons = [(self._comparison("equal", (sought.kind, part.kind)), self._value(part)) for part in known]
+        has_null = len(known) < len(rest)
+
+        def search(elements: Elements) -> Mask:
+            values = value(elements)
+            is_equal = np.zeros(values.shape, bool)
+            if not of and has_null:
+                return is_equal
+            for compare, part in comparisons:
+                is_equal = is_equal | compare(values, part(elements))
+            return is_equal if of else ~is_equal & ~null_mask(values, sought.kind)
+
+        return search
+
+    def _match(self, expression: Operation) -> Evaluate:
+        """Prepare the codes of whether texts match a pattern."""
+        name, codes, pattern = expression.name, self._value(expression.arguments[0]), expression.arguments[1]
         if not isinstance(pattern, Constant):
-            raise InvalidQuery(f"{expression.name} needs a constant pattern")
+            raise InvalidQuery(f"{name} needs a constant pattern")
         if pattern.value is None:
-            return np.full(codes.shape, NULL_CODE)
-        match = match_like if expression.name == "like" else match_regex
-        table = self.texts.derive(
-            (expression.name, pattern.value), lambda texts: match(texts, str(pattern.value)), NULL_CODE
-        )
-        return np.asarray(table[codes])
+            return lambda elements: np.full(np.shape(codes(elements)), NULL_CODE)
+        match, text = match_like if name == "like" else match_regex, str(pattern.value)
 
-    def _inside(self, expression: Operation, elements: Elements) -> Integers:
-        x, y, codes = np.broadcast_arrays(*(self._value(part, elements) for part in expression.arguments))
-        x, y = self._numbers(expression.arguments[:2], (x, y))
-        regions = self.texts.derive("region", parse_regions, None)
-        inside = np.full(x.shape, NULL_CODE, np.int64)
-        for code in np.unique(codes):
-            region = regions[code]
-            if region is not None:
-                chosen = (codes == code) & ~np.isnan(x) & ~np.isnan(y)
-                inside[chosen] = region.holds(x[chosen], y[chosen])
-        return inside
+        def match_texts(texts: list[str]) -> Integers:
+            return match(texts, text)
+
+        return lambda elements: self.texts.derive((name, text), match_texts, NULL_CODE)[codes(elements)]
+
+    def _inside(self, expression: Operation) -> Evaluate:
+        """Prepare the codes of whether points are inside regions."""
+        arguments = [*map(self._number, expression.arguments[:2]), self._value(expression.arguments[2])]
+
+        def locate(elements: Elements) -> Integers:
+            x, y, codes = np.broadcast_arrays(*(argument(elements) for argument in arguments))
+            regions = self.texts.derive("region", parse_regions, None)
+            inside = np.full(x.shape, NULL_CODE, np.int64)
+            for code in np.unique(codes):
+                region = regions[code]
+                if region is not None:
+                    chosen = (codes == code) & ~np.isnan(x) & ~np.isnan(y)
+                    inside[chosen] = region.holds(x[chosen], y[chosen])
+            return inside
+
+        return locate
+
+
+def _always(value: Value) -> Evaluate:
+    return lambda elements: value
+
+
+def _equals(evaluate: Evaluate, code: int) -> Evaluate:
+    return lambda elements: evaluate(elements) == code
+
+
+def _apply(function: Callable[..., Any], arguments: Sequence[Evaluate]) -> Evaluate:
+    """Return a function of the values of expressions."""
+    if len(arguments) == 2:
+        # Without a list, as comparisons of small batches are many.
+        a, b = arguments
+        return lambda elements: function(a(elements), b(elements))
+    return lambda elements: function(*(argument(elements) for argument in arguments))
+
+
+def _reduce(function: Callable[[Any, Any], Any], arguments: Sequence[Evaluate]) -> Evaluate:
+    """Return a function of two values applied from the first expression to the last."""
+    first, *others = arguments
+
+    def reduce_all(elements: Elements) -> Value:
+        result = first(elements)
+        for argument in others:
+            result = function(result, argument(elements))
+        return result
+
+    return reduce_all
+
+
+def _computes(expression: Expression) -> bool:
+    """Return whether an expression has functions of which numpy may warn."""
+    if not isinstance(expression, Operation):
+        return False
+    return expression.name not in LOGICAL - {"inside"} or any(map(_computes, expression.arguments))
+
+
+def _quieten(expression: Expression, evaluate: Evaluate) -> Evaluate:
+    """Return a function without warnings of numpy: what cannot be computed is NULL."""
+    if not _computes(expression):
+        return evaluate
+
+    def evaluate_quietly(elements: Elements) -> Value:
+        with np.errstate(all="ignore"):
+            return evaluate(elements)
+
+    return evaluate_quietly
+
+
+def _as_numbers(value: Value, kind: Kind) -> Value:
+    """Return values as numbers, contiguous: numpy has other loops for those that are not, with other last bits."""
+    if kind != "number":
+        return np.where(null_mask(value, kind), np.nan, value.astype(np.float64))
+    return value if value.flags.c_contiguous else np.ascontiguousarray(value)
+
+
+def _any_null(parts: Sequence[Expression], values: Sequence[Value]) -> Mask:
+    masks = (null_mask(value, part.kind) for part, value in zip(parts, values, strict=True))
+    return np.asarray(reduce(np.logical_or, masks))

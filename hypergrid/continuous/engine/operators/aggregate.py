@@ -126,6 +126,9 @@ class Grouping(StepOperator):
     def __init__(self, operator: AggregateOf, below: StepOperator, evaluator: ExpressionEvaluator) -> None:
         super().__init__(operator.attributes, evaluator)
         self._keys, self._program = operator.keys, Program(operator.calls, is_queue=below.is_queue)
+        self._key_values, self._argument_values = (
+            [evaluator.prepare_value(part) for part in parts] for parts in (operator.keys, self._program.arguments)
+        )
         self.unique = frozenset(range(len(operator.keys)))
         self._table = RowTable(len(operator.keys))
         program = self._program
@@ -178,11 +181,11 @@ class Grouping(StepOperator):
         count = len(elements)
         if not self._keys:
             return np.zeros(count, np.int64)
-        return self._table.intern(pack([self.evaluator.value(key, elements) for key in self._keys], count))
+        return self._table.intern(pack([value(elements) for value in self._key_values], count))
 
     def _collect_arguments(self, elements: Elements) -> Integers:
         """Return the bits of the arguments, shape (arguments, n)."""
-        given = [self.evaluator.value(argument, elements) for argument in self._program.arguments]
+        given = [value(elements) for value in self._argument_values]
         # Counts and sums know 0.0 and NaN by any of their bits; what is put in order needs equal ones.
         given_bits = [bits_of(column) if self._program.trees else column.view(np.int64) for column in given]
         # A single one is not copied.

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -15,10 +15,11 @@ from hypergrid.continuous.engine.join_store import JoinStore
 from hypergrid.continuous.engine.kernels import join as kernel
 from hypergrid.continuous.engine.kernels.grid import cells_of
 from hypergrid.continuous.engine.operators.base import Needs, StepOperator
+from hypergrid.continuous.engine.operators.stateless import select_true
 from hypergrid.continuous.engine.row_store import HeldColumns
 from hypergrid.continuous.engine.state import State
 from hypergrid.continuous.expressions import positions
-from hypergrid.continuous.join_plan import GridPoint, InputPlan, JoinPlan, plan_join
+from hypergrid.continuous.join_plan import InputPlan, JoinPlan, plan_join
 
 ROOM: Final = 65536
 """Combinations that the loop writes before it returns."""
@@ -41,15 +42,22 @@ class JoinedRows:
         return Elements(tau, sign, width, gather)
 
 
-class SelectedElements(NamedTuple):
-    """Elements of an input that can match."""
+class InputReader:
+    """Selection of the elements of an input that can match, and their keys."""
 
-    elements: Elements
-    """All, or those that enter, where the window below gives these apart."""
-    leaving: Elements | None
-    """Those that leave, where they are not among the others."""
-    keys: list[Integers]
-    """Bits of the keys, and cells of points, of shape (n,) each."""
+    def __init__(self, plan: InputPlan, evaluator: ExpressionEvaluator) -> None:
+        self._holds = evaluator.prepare_all(plan.filters)
+        self._keys = [evaluator.prepare_value(key) for key in plan.keys]
+        self._points = [
+            (evaluator.prepare_value(point.lon), evaluator.prepare_value(point.lat), point.edge_m)
+            for point in plan.points
+        ]
+
+    def read(self, elements: Elements) -> tuple[Elements, list[Integers]]:
+        """Return the elements for which the input's own predicates are true, and bits of their keys, then cells."""
+        elements = select_true(self._holds, elements)
+        keys = [bits_of(key(elements)) for key in self._keys]
+        return elements, keys + [cells_of(lon(elements), lat(elements), edge) for lon, lat, edge in self._points]
 
 
 class Join(StepOperator):
@@ -65,6 +73,8 @@ class Join(StepOperator):
         self._gives_slots = needs.slots
         self._is_leaving_read = int(needs.leaving)
         self._plan = plan_join(operator)
+        self._readers = [InputReader(part, evaluator) for part in self._plan.inputs]
+        self._holds = evaluator.prepare_all(self._plan.rest)
         self._passing = [number for number, part in enumerate(operator.inputs) if part.is_stream]
         self._stores = [
             None if part.is_stream else below.store for part, below in zip(operator.inputs, parts, strict=True)
@@ -87,60 +97,47 @@ class Join(StepOperator):
         self._held.load(state)
         super().load(state)
 
-    def _select(self, plan: InputPlan, elements: Elements) -> SelectedElements:
-        """Return the elements for which the input's own predicates are true, and all that leave if they are apart."""
-        leaving = None if elements.entering is None else elements
-        elements = elements if elements.entering is None else elements.entering
-        keys = [bits_of(self.evaluator.value(key, elements)) for key in plan.keys]
-        if plan.points:
-            keys += [self._cells(point, elements) for point in plan.points]
-        if plan.filters and len(elements):
-            kept = np.flatnonzero(
-                reduce(np.logical_and, [self.evaluator.truth(part, elements) for part in plan.filters])
-            )
-            if len(kept) < len(elements):
-                elements, keys = elements.take(kept), [part[kept] for part in keys]
-        return SelectedElements(elements, leaving, keys)
-
-    def _cells(self, point: GridPoint, elements: Elements) -> Integers:
-        """Return the cell of a point of each element."""
-        lon, lat = (self.evaluator.value(part, elements) for part in (point.lon, point.lat))
-        return cells_of(lon, lat, point.edge_m)
-
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
         """Return the changes of combinations."""
         self._held.make_room([1 if store is None else max(1, store.capacity) for store in self._stores])
-        selected = [*map(self._select, self._plan.inputs, inputs)]
+        # Of each input the elements, or those that enter; then those that leave, where the window below gives these.
         parts: list[Elements] = []
+        sources: list[HeldColumns | Elements] = []
         slots_of_parts: list[Integers] = []
         runs: list[tuple[int, int, int]] = []
+        listed: list[tuple[int, int, list[Integers]]] = []
         is_mixed, stop = False, 0
-        for (elements, leaving, _), store in zip(selected, self._stores, strict=True):
+        for reader, store, part in zip(self._readers, self._stores, inputs, strict=True):
+            elements, keys = reader.read(part if part.entering is None else part.entering)
             start, stop = stop, stop + len(elements.tau)
-            is_mixed = is_mixed or elements.sign is not None
-            runs.append((start, stop, int(elements.sign is None)))
+            is_positive = elements.sign is None
+            is_mixed = is_mixed or not is_positive
+            runs.append((start, stop, int(is_positive)))
+            listed.append((start, stop, keys))
             parts.append(elements)
-            slots_of_parts.append(_slots_of(elements) if store is not None else np.zeros(len(elements.tau), np.int64))
+            if store is None:
+                sources.append(elements)
+                slots_of_parts.append(np.zeros(len(elements.tau), np.int64))
+            else:
+                sources.append(store)
+                slots_of_parts.append(_slots_of(elements))
             start = stop
-            if leaving is not None:
-                stop += len(leaving.tau)
-                parts.append(leaving)
-                slots_of_parts.append(_slots_of(leaving))
+            if part.entering is not None:
+                stop += len(part.tau)
+                parts.append(part)
+                slots_of_parts.append(_slots_of(part))
             runs.append((start, stop, -1))
-        keys = np.empty((stop, self._most_keys), np.int64)
-        for part, (start, end, _) in zip(selected, runs[::2], strict=True):
-            for number, values in enumerate(part.keys):
-                keys[start:end, number] = values
+        keys_of_all = np.empty((stop, self._most_keys), np.int64)
+        for start, end, keys in listed:
+            for number, values in enumerate(keys):
+                keys_of_all[start:end, number] = values
         given = kernel.JoinElements(
             np.concatenate([part.tau for part in parts]),
             np.concatenate([part.signs() for part in parts]) if is_mixed else NO_SIGNS,
             np.concatenate(slots_of_parts),
-            keys,
+            keys_of_all,
         )
         self._held.runs[:, : kernel.DUE] = runs
-        sources = [
-            part.elements if store is None else store for part, store in zip(selected, self._stores, strict=True)
-        ]
         combinations = JoinedRows(sources, self._first)
         element, sign, slots = self._combine(given, runs, combinations)
         tau = given.tau[element]
@@ -168,10 +165,9 @@ class Join(StepOperator):
             for number in self._passing:
                 # Rows of a stream are referred to by their position among the elements at hand.
                 slots[number] = element - runs[2 * number][0]
-            if self._plan.rest and written:
+            if self._holds is not None and written:
                 candidates = combinations.refer(given.tau[element], None, slots, len(self.attributes))
-                masks = [self.evaluator.truth(part, candidates) for part in self._plan.rest]
-                kept = np.flatnonzero(reduce(np.logical_and, masks))
+                kept = self._holds(candidates).nonzero()[0]
                 element, sign, slots = element[kept], sign[kept], slots.take(kept, axis=1)
             parts.append((element, sign, slots))
             if reason == kernel.TABLE_FULL:

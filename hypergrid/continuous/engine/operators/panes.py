@@ -13,7 +13,8 @@ from hypergrid.continuous.engine.kernels import groups as kernel
 from hypergrid.continuous.engine.kernels import panes as pane_kernel
 from hypergrid.continuous.engine.operators.aggregate import NO_PANES, Grouping
 from hypergrid.continuous.engine.operators.base import StepOperator
-from hypergrid.continuous.engine.operators.window import select_shown, select_true
+from hypergrid.continuous.engine.operators.stateless import select_true
+from hypergrid.continuous.engine.operators.window import select_shown
 from hypergrid.continuous.engine.row_store import reserve
 from hypergrid.continuous.engine.state import State
 from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
@@ -43,7 +44,7 @@ class PaneGrouping(Grouping):
         is_closed: bool,
     ) -> None:
         super().__init__(operator, below, evaluator)
-        self._where = window.where
+        self._where = evaluator.prepare_all([] if window.where is None else [window.where])
         self._slide_ns, self._span_ns = window.slide_ns, window.range_ns + is_closed
         layout, words = self._program.lay_out_parts()
         state = np.zeros(pane_kernel.STATE_WORDS, np.int64)
@@ -63,7 +64,7 @@ class PaneGrouping(Grouping):
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
         """Return the changes of the rows of groups."""
-        elements = select_true(self._where, inputs[0], self.evaluator)
+        elements = select_true(self._where, inputs[0])
         elements = select_shown(elements, self._slide_ns, self._span_ns)
         until = max((heartbeat - 1) // self._slide_ns * self._slide_ns, NULL_INTEGER)
         first = None if self._is_reported else self._report_first()

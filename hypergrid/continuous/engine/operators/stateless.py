@@ -7,12 +7,20 @@ import numpy as np
 
 from hypergrid.continuous.algebra import BagOf, FilterOf, ProjectionOf, SampleOf
 from hypergrid.continuous.engine.batch import PHYSICAL, Column, Elements, Integers, bits_of, concatenate, make_order
-from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
+from hypergrid.continuous.engine.evaluation import Evaluate, ExpressionEvaluator
 from hypergrid.continuous.engine.operators.base import Needs, StepOperator
 from hypergrid.continuous.engine.row_store import HeldColumns
 from hypergrid.continuous.engine.state import Stateful
 from hypergrid.continuous.engine.texts import Texts
 from hypergrid.continuous.expressions import Reference
+
+
+def select_true(holds: Evaluate | None, elements: Elements) -> Elements:
+    """Return the elements for which a condition is true; all without one."""
+    if holds is None or not len(elements.tau):
+        return elements
+    kept = holds(elements).nonzero()[0]
+    return elements if len(kept) == len(elements.tau) else elements.take(kept)
 
 
 class Filter(StepOperator):
@@ -24,14 +32,10 @@ class Filter(StepOperator):
         super().__init__(operator.attributes, evaluator)
         self.store, self.unique, self.order_width = below.store, below.unique, below.order_width
         self.is_queue = below.is_queue
-        self._predicate = operator.predicate
+        self._holds = evaluator.prepare_truth(operator.predicate)
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
-        elements = inputs[0]
-        if not len(elements):
-            return elements
-        kept = self.evaluator.truth(self._predicate, elements).nonzero()[0]
-        return elements if len(kept) == len(elements) else elements.take(kept)
+        return select_true(self._holds, inputs[0])
 
 
 class Projection(StepOperator):
@@ -44,7 +48,7 @@ class Projection(StepOperator):
         self, operator: ProjectionOf, below: StepOperator, needs: Needs, evaluator: ExpressionEvaluator
     ) -> None:
         super().__init__(operator.attributes, evaluator)
-        self._expressions = operator.expressions
+        self._values = [evaluator.prepare_value(part) for part in operator.expressions]
         self.order_width, self.is_queue = below.order_width, below.is_queue
         references = {
             part.position: position for position, part in enumerate(operator.expressions) if isinstance(part, Reference)
@@ -69,8 +73,8 @@ class Projection(StepOperator):
         elements = Elements(
             below.tau,
             below.sign,
-            len(self._expressions),
-            lambda position: self.evaluator.value(self._expressions[position], below),
+            len(self._values),
+            lambda position: self._values[position](below),
             below.order,
             below.slots if self.store is not None else None,
         )

@@ -10,10 +10,11 @@ from hypergrid.continuous.engine.batch import EMPTY, Elements, Integers, Signs
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels.windows import QueueState, WindowOutput, WindowRows, merge_changes, pass_queues
 from hypergrid.continuous.engine.operators.base import Needs, StepOperator
+from hypergrid.continuous.engine.operators.stateless import select_true
 from hypergrid.continuous.engine.row_store import RowStore, reserve
 from hypergrid.continuous.engine.row_table import RowTable, pack
 from hypergrid.continuous.engine.state import State, Stateful
-from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER, Expression
+from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
 
 BLOCK_ROWS: Final = 16_384
 """Rows of a block of a queue."""
@@ -106,13 +107,6 @@ def _list_leaving(count: int) -> Signs:
     return _LEAVING[:count] if count <= len(_LEAVING) else np.full(count, -1, np.int8)
 
 
-def select_true(where: Expression | None, elements: Elements, evaluator: ExpressionEvaluator) -> Elements:
-    """Return the elements for which a predicate is true; all without one."""
-    if where is None or not len(elements):
-        return elements
-    return elements.take(np.flatnonzero(evaluator.truth(where, elements)))
-
-
 class StoredWindow(StepOperator):
     """What windows have in common: a store, and a predicate on the elements that count."""
 
@@ -120,14 +114,14 @@ class StoredWindow(StepOperator):
 
     def __init__(self, operator: WindowOf, needs: Needs, evaluator: ExpressionEvaluator) -> None:
         super().__init__(operator.attributes, evaluator)
-        self._where = operator.where
+        self._where = evaluator.prepare_all([] if operator.where is None else [operator.where])
         self.order_width = 2 if needs.order else 0
         self._rows = RowStore(operator.attributes, needs.columns, self.order_width)
         self.store = self._rows
 
     def select(self, elements: Elements) -> Elements:
         """Return the elements that count: for which the window's predicate is true."""
-        return select_true(self._where, elements, self.evaluator)
+        return select_true(self._where, elements)
 
     def enter(self, elements: Elements) -> tuple[Elements, Integers]:
         """Write the elements that count to the store; returns them and their slots."""

@@ -10,7 +10,7 @@ from hypergrid.continuous import join_plan
 from hypergrid.continuous.algebra import JoinOf, Operator, ToStream, WindowOf
 from hypergrid.continuous.engine import ChangeBatch, ContinuousEngine, ElementBatch
 from hypergrid.continuous.engine.batch import PHYSICAL, Elements
-from hypergrid.continuous.engine.evaluation import ExpressionEvaluator, Mask
+from hypergrid.continuous.engine.evaluation import Evaluate, ExpressionEvaluator, Value
 from hypergrid.continuous.engine.kernels.grid import NEIGHBOURS, NO_CELL, cells_of
 from hypergrid.continuous.expressions import Expression, Operation
 from hypergrid.continuous.join_plan import LEAST_EDGE_M, limit_of_distance, plan_join
@@ -236,13 +236,18 @@ def test_few_candidates_are_tested() -> None:
         "stations": ElementBatch(np.full(stations, START), (np.arange(stations), *at[1])),
     }
     tested: list[int] = []
-    whole = ExpressionEvaluator.truth
+    prepare = ExpressionEvaluator.prepare_truth
 
-    def count(self: ExpressionEvaluator, expression: Expression, elements: Elements) -> Mask:
-        tested.append(len(elements))
-        return whole(self, expression, elements)
+    def prepare_counting(self: ExpressionEvaluator, expression: Expression) -> Evaluate:
+        holds = prepare(self, expression)
 
-    with patch.object(ExpressionEvaluator, "truth", count):
+        def count(elements: Elements) -> Value:
+            tested.append(len(elements))
+            return holds(elements)
+
+        return count
+
+    with patch.object(ExpressionEvaluator, "prepare_truth", prepare_counting):
         result = run(tree, inputs)
     assert 0 < len(result.tau) < sum(tested) < 9 * len(result.tau) < strokes * stations / 30
 
