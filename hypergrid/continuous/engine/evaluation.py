@@ -202,8 +202,8 @@ class ExpressionEvaluator:
     def _codes(self, expression: Operation) -> Evaluate:
         """Prepare the codes of a boolean expression."""
         is_true, is_false = (self._holds(expression, of=of) for of in (True, False))
-        one, zero, null = np.int64(1), np.int64(0), np.int64(NULL_CODE)
-        return lambda elements: np.where(is_true(elements), one, np.where(is_false(elements), zero, null))
+        true, false, null = np.int64(1), np.int64(0), np.int64(NULL_CODE)
+        return lambda elements: np.where(is_true(elements), true, np.where(is_false(elements), false, null))
 
     def _numeric(self, expression: Operation) -> Evaluate:
         numbers = [*map(self._number, expression.arguments)]
