@@ -88,7 +88,7 @@ class Netting:
 
     def apply(self, elements: Elements, positions: Sequence[int], sign: int = 0) -> Elements:
         """Return the rows that leave and enter at each instant, or those of one sign; equal rows do not do both."""
-        if not len(elements) or elements.sign is None or np.minimum.reduce(elements.sign) > 0:
+        if not len(elements) or elements.sign is None or elements.sign[elements.sign.argmin()] > 0:
             # Rows that enter only are net.
             return elements if sign >= 0 else elements.take(EMPTY)
         if sign > 0 and len(elements) >= LEAST:

@@ -5,7 +5,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from hypergrid.continuous.algebra import RelationInput, StreamInput
-from hypergrid.continuous.engine.batch import EMPTY, ElementBatch, Elements, Integers, Signs, make_order, no_elements
+from hypergrid.continuous.engine.batch import (
+    EMPTY,
+    ElementBatch,
+    Elements,
+    Integers,
+    Signs,
+    all_positive,
+    make_order,
+    no_elements,
+)
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.operators.base import Needs, StepOperator
 from hypergrid.continuous.engine.state import State, batches_of, save_batches
@@ -179,7 +188,7 @@ def _make_plain(batch: ElementBatch) -> ElementBatch:
 
 
 def _signs_of(batch: ElementBatch) -> Signs:
-    return np.ones(len(batch.tau), np.int8) if batch.sign is None else batch.sign
+    return all_positive(len(batch.tau)) if batch.sign is None else batch.sign
 
 
 def _take(batch: ElementBatch, kept: Integers | slice) -> ElementBatch:

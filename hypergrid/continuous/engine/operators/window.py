@@ -79,16 +79,16 @@ class Fifo(Stateful):
 
     def append(self, slots: Integers, stamps: Integers) -> None:
         """Append rows."""
-        done = 0
-        while done < len(slots):
-            at = (self._first + self._count) % BLOCK_ROWS
-            if self._first + self._count == BLOCK_ROWS * len(self._blocks):
+        while len(slots):
+            end = self._first + self._count
+            if end == BLOCK_ROWS * len(self._blocks):
                 self._blocks.append(self._spare.pop() if self._spare else reserve((2, BLOCK_ROWS), np.int64))
-            count = min(BLOCK_ROWS - at, len(slots) - done)
-            block = self._blocks[-1][:, at : at + count]
-            block[0], block[1] = slots[done : done + count], stamps[done : done + count]
+            block, at = self._blocks[-1], end % BLOCK_ROWS
+            count = min(BLOCK_ROWS - at, len(slots))
+            stop = at + count
+            block[0, at:stop], block[1, at:stop] = slots[:count], stamps[:count]
             self._count += count
-            done += count
+            slots, stamps = slots[count:], stamps[count:]
 
     def drop(self, count: int) -> None:
         """Drop the oldest rows."""
