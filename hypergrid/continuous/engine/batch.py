@@ -107,6 +107,10 @@ class Elements:
         """Return the signs, also if all are +1."""
         return all_positive(len(self.tau)) if self.sign is None else self.sign
 
+    def relabel(self, sign: Signs | None, order: Integers | None = None, slots: Integers | None = None) -> "Elements":
+        """Return the same rows with other signs, order and slots; a column is gathered once for both."""
+        return Elements(self.tau, sign, self.width, self.gather, order, slots, None, self._columns)
+
     def take(self, kept: NDArray[Any] | slice) -> "Elements":
         """Return the elements at positions, in order, or those of a mask or slice; columns are still gathered late."""
         assert self.entering is None

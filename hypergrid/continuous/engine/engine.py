@@ -10,7 +10,7 @@ from hypergrid.continuous.algebra import Operator
 from hypergrid.continuous.engine.batch import Column, ElementBatch, Elements, Integers, Signs
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.operators.bags import Netting
-from hypergrid.continuous.engine.plan import EnginePlanner
+from hypergrid.continuous.engine.plan import EnginePlanner, EngineStep
 from hypergrid.continuous.engine.state import State, pack_state, unpack_state
 from hypergrid.continuous.engine.texts import Texts
 from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
@@ -55,6 +55,8 @@ class ContinuousEngine:
         self._evaluator = ExpressionEvaluator(self.texts)
         self._plan = EnginePlanner(self._evaluator, is_closed=is_closed).plan(tree)
         self._round_size = ROUND if self._plan.holds_rows else STATELESS_ROUND
+        # Of which no source below had an element.
+        self._not_begun: Sequence[EngineStep] = self._plan.steps
         self._heartbeat = NULL_INTEGER
         self._processed = NULL_INTEGER
         self._is_started = False
@@ -120,15 +122,22 @@ class ContinuousEngine:
         for source, count in zip(self._plan.sources.values(), counts, strict=True):
             source.begin_round(count)
         elements: list[Elements] = []
+        if self._not_begun:
+            self._find_firsts()
         for operator, numbers in self._plan.steps:
-            if operator.first_tau is None and numbers:
-                below = (self._plan.steps[number].operator.first_tau for number in numbers)
-                operator.first_tau = min((first for first in below if first is not None), default=None)
-            elements.append(operator.process([elements[number] for number in numbers], heartbeat))
+            elements.append(operator.process([*map(elements.__getitem__, numbers)], heartbeat))
         for source in self._plan.sources.values():
             source.end_round()
         self._processed = heartbeat
         self._emit(elements)
+
+    def _find_firsts(self) -> None:
+        """Note the first instant of any source below each operator that had none so far."""
+        for operator, numbers in self._not_begun:
+            below = [self._plan.steps[number].operator.first_tau for number in numbers]
+            if operator.first_tau is None:
+                operator.first_tau = min((first for first in below if first is not None), default=None)
+        self._not_begun = [step for step in self._not_begun if step.operator.first_tau is None]
 
     def _emit(self, elements: list[Elements]) -> None:
         result = elements[-1]
@@ -267,7 +276,7 @@ def cut_rounds(taus: Sequence[Integers], size: int) -> Iterator[int]:
 
 
 def _columns_of(elements: Elements) -> tuple[Column, ...]:
-    return tuple(elements.column(position) for position in range(elements.width))
+    return tuple(map(elements.column, range(elements.width)))
 
 
 def _materialise(elements: Elements) -> Elements:

@@ -76,7 +76,7 @@ class Bags(StepOperator):
         self._table.release(removed[(self._bags.counts[removed] == 0).all(axis=1)])
         shown = np.flatnonzero(change)
         kept = elements.take(shown)
-        return Elements(kept.tau, change[shown], kept.width, kept.column)
+        return kept.relabel(change[shown])
 
 
 class Netting:
@@ -100,7 +100,7 @@ class Netting:
             shown = signs == sign
             element, signs = element[shown], signs[shown]
         kept = elements.take(element)
-        return Elements(kept.tau, signs, kept.width, kept.column, kept.order)
+        return kept.relabel(signs, kept.order)
 
     def _take_entering(self, elements: Elements, positions: Sequence[int], leaving: Integers) -> Elements:
         """Return the rows that enter, where few leave: only their instants are looked at."""

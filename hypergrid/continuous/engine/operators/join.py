@@ -193,7 +193,7 @@ class Join(StepOperator):
             elements = elements.take(np.lexsort([*keys, elements.tau]))
             order = make_order(elements.tau, self._number)
             self._number += len(elements)
-        return Elements(elements.tau, elements.sign, elements.width, elements.column, order)
+        return elements.relabel(elements.sign, order)
 
 
 def list_compared(plan: JoinPlan, compared: frozenset[int]) -> list[tuple[int, int]]:

@@ -42,7 +42,7 @@ class Keep(StepOperator):
             # The order of rows that enter: by instant, then as they come.
             order = make_order(elements.tau, self._number)
             self._number += len(elements)
-            elements = Elements(elements.tau, elements.sign, elements.width, elements.column, order)
+            elements = elements.relabel(elements.sign, order)
         self._rows.write(fresh, elements.take(added))
         self._make_room()
         slots = np.empty(len(elements), np.int64)

@@ -137,6 +137,10 @@ class InputSource(StepOperator):
 
     def _take_first(self, count: int) -> Elements:
         """Take the first elements from what waits; columns of several batches are joined when they are read."""
+        width, batch = len(self._kinds), self._waiting[0]
+        if len(batch.tau) == count and not self._passed:
+            self._waiting.pop(0)
+            return Elements(batch.tau, batch.sign, width, batch.columns.__getitem__)
         parts: list[tuple[ElementBatch, slice]] = []
         while count:
             batch, first = self._waiting[0], self._passed
@@ -146,11 +150,8 @@ class InputSource(StepOperator):
                 self._passed = 0
             parts.append((batch, slice(first, stop)))
             count -= stop - first
-        width = len(self._kinds)
         if len(parts) == 1:
             [(batch, chosen)] = parts
-            if chosen.stop - chosen.start == len(batch.tau):
-                return Elements(batch.tau, batch.sign, width, batch.columns.__getitem__)
             sign = None if batch.sign is None else batch.sign[chosen]
             return Elements(batch.tau[chosen], sign, width, lambda position: batch.columns[position][chosen])
         return Elements(

@@ -158,7 +158,7 @@ class Union(StepOperator):
         order = np.zeros((len(part), self.order_width), np.int64)
         order[:, 0], order[:, 1] = part.order[:, 0], side
         order[:, 2 : 1 + part.order.shape[1]] = part.order[:, 1:]
-        return Elements(part.tau, part.sign, part.width, part.column, order)
+        return part.relabel(part.sign, order)
 
     def take_number(self, count: int) -> int:
         """Return the number of the next element of a stream, and count on."""
@@ -169,7 +169,7 @@ class Union(StepOperator):
 def number_elements(elements: Elements, counter: Union) -> Elements:
     """Return the elements of a stream with their stamps and running numbers as order."""
     order = make_order(elements.tau, counter.take_number(len(elements)))
-    return Elements(elements.tau, elements.sign, elements.width, elements.column, order, elements.slots)
+    return elements.relabel(elements.sign, order, elements.slots)
 
 
 class Sample(StepOperator):

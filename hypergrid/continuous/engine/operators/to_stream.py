@@ -38,13 +38,13 @@ class StreamMaker(StepOperator):
     def number(self, elements: Elements) -> Elements:
         """Return elements in the order of their rows at each instant, with their numbers as order."""
         if not self.order_width:
-            return Elements(elements.tau, None, elements.width, elements.column)
+            return elements.relabel(None)
         if elements.order is not None:
             keys = [elements.order[:, column] for column in range(elements.order.shape[1] - 1, -1, -1)]
             elements = elements.take(np.lexsort([*keys, elements.tau]))
         first, self._number = self._number, self._number + len(elements)
         order = make_order(elements.tau, first)
-        return Elements(elements.tau, None, elements.width, elements.column, order)
+        return elements.relabel(None, order)
 
 
 class ChangeStream(StreamMaker):

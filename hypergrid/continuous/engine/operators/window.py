@@ -231,7 +231,7 @@ class FifoWindow(StoredWindow):
         else:
             # Without a slide all rows show as they come.
             shown = slots
-            entering = Elements(elements.tau, None, elements.width, elements.column, elements.order, slots)
+            entering = elements.relabel(None, elements.order, slots)
         if self._is_merged:
             changes = self._merge(WindowRows(entering.tau, shown), WindowRows(leave, left))
         else:
