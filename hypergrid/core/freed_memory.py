@@ -8,6 +8,9 @@ from typing import Final
 
 LARGE_BYTES: Final = 1 << 20
 """Blocks from here on are returned to the system when they are freed, once `return_large_blocks` was called [bytes]."""
+KEPT_BYTES: Final = 1 << 25
+"""Blocks below are kept for others when they are freed, once `keep_freed_blocks` was called [bytes]."""
+_M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 """Parameters of glibc's `mallopt`."""
@@ -26,6 +29,23 @@ def give_back() -> None:
 
 
 @cache
+def keep_freed_blocks() -> None:
+    """Have this process keep freed blocks for the next ones, unless it returns large ones (`return_large_blocks`).
+
+    It is meant for work in batches whose arrays are freed together, as results are: the system would clear the same
+    pages again for each batch, which took half of the time of batches of 65,536 rows. The end of a heap is returned
+    where it is free from 64 MiB on, or by `give_back`.
+    """
+    if return_large_blocks.cache_info().currsize:
+        return
+    # glibc comes to the same by itself, but only once a block of 32 MiB was freed.
+    choose: Callable[[int, int], int] | None = getattr(ctypes.CDLL(None), "mallopt", None)
+    if choose is not None:
+        choose(_M_MMAP_THRESHOLD, KEPT_BYTES)
+        choose(_M_TRIM_THRESHOLD, 2 * KEPT_BYTES)
+
+
+@cache
 def return_large_blocks() -> None:
     """Have this process return large blocks to the system as soon as they are freed, as far as the libraries can.
 
@@ -36,4 +56,6 @@ def return_large_blocks() -> None:
     choose: Callable[[int, int], int] | None = getattr(ctypes.CDLL(None), "mallopt", None)
     if choose is not None:
         choose(_M_MMAP_THRESHOLD, LARGE_BYTES)
+        # What it is without `keep_freed_blocks`.
+        choose(_M_TRIM_THRESHOLD, 128 << 10)
         choose(_M_ARENA_MAX, 1)

@@ -15,6 +15,7 @@ from hypergrid.continuous.engine.state import State, pack_state, unpack_state
 from hypergrid.continuous.engine.texts import Texts
 from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
 from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.freed_memory import keep_freed_blocks
 from hypergrid.core.pacing import give_way
 
 ROUND: Final = 16384
@@ -49,6 +50,7 @@ class ContinuousEngine:
     """
 
     def __init__(self, tree: Operator, texts: Texts | None = None, *, is_closed: bool = False) -> None:
+        keep_freed_blocks()
         self.tree = tree
         self._is_stream, self._positions = tree.is_stream, range(len(tree.attributes))
         self.texts = Texts() if texts is None else texts
