@@ -9,7 +9,7 @@ from typing import Final
 LARGE_BYTES: Final = 1 << 20
 """Blocks from here on are returned to the system when they are freed, once `return_large_blocks` was called [bytes]."""
 KEPT_BYTES: Final = 1 << 25
-"""Blocks below are kept for others when they are freed, once `keep_freed_blocks` was called [bytes]."""
+"""Blocks below are kept when they are freed, once `keep_freed_blocks` was called; glibc takes no more [bytes]."""
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
@@ -33,10 +33,11 @@ def keep_freed_blocks() -> None:
     """Have this process keep freed blocks for the next ones, unless it returns large ones (`return_large_blocks`).
 
     It is meant for work in batches whose arrays are freed together, as results are: the system would clear the same
-    pages again for each batch, which took half of the time of batches of 65,536 rows. The end of a heap is returned
-    where it is free from 64 MiB on, or by `give_back`.
+    pages again for each batch, which took half of the time of batches of 65,536 rows. What is free at the end of a heap
+    is returned once it is more than 64 MiB, or by `give_back`.
     """
-    if return_large_blocks.cache_info().currsize:
+    was_called = return_large_blocks.cache_info().currsize > 0
+    if was_called:
         return
     # glibc comes to the same by itself, but only once a block of 32 MiB was freed.
     choose: Callable[[int, int], int] | None = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -108,7 +108,8 @@ class Elements:
         return all_positive(len(self.tau)) if self.sign is None else self.sign
 
     def relabel(self, sign: Signs | None, order: Integers | None = None, slots: Integers | None = None) -> "Elements":
-        """Return the same rows with other signs, order and slots; a column is gathered once for both."""
+        """Return the same rows with these signs, order and slots only; a column is gathered once for both."""
+        assert self.entering is None
         return Elements(self.tau, sign, self.width, self.gather, order, slots, None, self._columns)
 
     def take(self, kept: NDArray[Any] | slice) -> "Elements":

@@ -37,7 +37,8 @@ class ChangeBatch(NamedTuple):
 class ContinuousEngine:
     """Evaluation of a tree over batches of elements.
 
-    Elements are processed once a heartbeat is past their instant, so results are final.
+    Elements are processed once a heartbeat is past their instant, so results are final. The process keeps freed memory
+    for the next batch from then on (`keep_freed_blocks`).
 
     Parameters
     ----------
@@ -57,7 +58,7 @@ class ContinuousEngine:
         self._evaluator = ExpressionEvaluator(self.texts)
         self._plan = EnginePlanner(self._evaluator, is_closed=is_closed).plan(tree)
         self._round_size = ROUND if self._plan.holds_rows else STATELESS_ROUND
-        # Of which no source below had an element.
+        # Steps below which no source has had an element yet.
         self._not_begun: Sequence[EngineStep] = self._plan.steps
         self._heartbeat = NULL_INTEGER
         self._processed = NULL_INTEGER
@@ -136,8 +137,8 @@ class ContinuousEngine:
     def _find_firsts(self) -> None:
         """Note the first instant of any source below each operator that had none so far."""
         for operator, numbers in self._not_begun:
-            below = [self._plan.steps[number].operator.first_tau for number in numbers]
             if operator.first_tau is None:
+                below = (self._plan.steps[number].operator.first_tau for number in numbers)
                 operator.first_tau = min((first for first in below if first is not None), default=None)
         self._not_begun = [step for step in self._not_begun if step.operator.first_tau is None]
 

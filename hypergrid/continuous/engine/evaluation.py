@@ -31,7 +31,7 @@ from hypergrid.core.geodesy import arc_m, places_m
 Mask = NDArray[np.bool_]
 Value = NDArray[Any]
 Evaluate: TypeAlias = Callable[[Elements], Value]
-"""Function of elements that gives the value of an expression for each, or one for all."""
+"""Function of elements that gives the value of an expression for each, or one for all; of a condition, a mask."""
 
 COMPLEMENTS: Final = {
     "equal": "unequal",
@@ -76,7 +76,8 @@ def _is_wrapped(name: str, arguments: Sequence[Value], result: Value) -> Mask:
 
 
 def _power(a: Value, b: Value) -> Value:
-    return np.where((a == 0) & (b < 0), np.nan, np.power(a, b))
+    # 1 to the NULL and NULL to the 0 are numbers for numpy.
+    return np.where(np.isnan(a) | np.isnan(b) | ((a == 0) & (b < 0)), np.nan, np.power(a, b))
 
 
 _POWERS: Final = np.array([float(f"1e{exponent}") for exponent in range(309)])
@@ -153,11 +154,12 @@ class ExpressionEvaluator:
 
         return give_mask
 
-    def prepare_all(self, conditions: Sequence[Expression]) -> Evaluate | None:
+    def prepare_all(self, *conditions: Expression | None) -> Evaluate | None:
         """Return a function that gives where all conditions are true, shape (n,); None without any."""
-        if len(conditions) < 2:
-            return self.prepare_truth(conditions[0]) if conditions else None
-        return self.prepare_truth(Operation("and", tuple(conditions), "boolean"))
+        given = tuple(condition for condition in conditions if condition is not None)
+        if len(given) < 2:
+            return self.prepare_truth(given[0]) if given else None
+        return self.prepare_truth(Operation("and", given, "boolean"))
 
     def _value(self, expression: Expression) -> Evaluate:
         if isinstance(expression, Reference):
@@ -173,7 +175,7 @@ class ExpressionEvaluator:
         if expression.name in ("lower", "upper"):
             return self._letters(expression)
         if expression.name in NUMERIC:
-            return self._numeric(expression)
+            return _apply(NUMERIC[expression.name], [*map(self._number, expression.arguments)])
         if expression.name in ("least", "greatest"):
             return self._extreme(expression)
         if expression.kind == "number":
@@ -204,17 +206,6 @@ class ExpressionEvaluator:
         is_true, is_false = (self._holds(expression, of=of) for of in (True, False))
         true, false, null = np.int64(1), np.int64(0), np.int64(NULL_CODE)
         return lambda elements: np.where(is_true(elements), true, np.where(is_false(elements), false, null))
-
-    def _numeric(self, expression: Operation) -> Evaluate:
-        numbers = [*map(self._number, expression.arguments)]
-        evaluate = _apply(NUMERIC[expression.name], numbers)
-        if expression.name != "power":
-            return evaluate
-        base, exponent = numbers
-        # 1 to the NULL and NULL to the 0 are numbers for numpy.
-        return lambda elements: np.where(
-            np.isnan(base(elements)) | np.isnan(exponent(elements)), np.nan, evaluate(elements)
-        )
 
     def _whole(self, expression: Operation) -> Evaluate:
         """Prepare a function of integers and times, NULL where an argument is or the result is beyond 64 bits."""
@@ -286,7 +277,7 @@ class ExpressionEvaluator:
         def encode(texts: list[str]) -> Integers:
             return self.texts.encode([change(text) for text in texts])
 
-        return lambda elements: self.texts.derive(name, encode, NULL_CODE)[codes(elements)]
+        return self._look_up(codes, name, encode)
 
     def _holds(self, expression: Expression, *, of: bool) -> Evaluate:
         """Prepare a mask of where a boolean expression is true, or false."""
@@ -362,7 +353,17 @@ class ExpressionEvaluator:
         def match_texts(texts: list[str]) -> Integers:
             return match(texts, text)
 
-        return lambda elements: self.texts.derive((name, text), match_texts, NULL_CODE)[codes(elements)]
+        return self._look_up(codes, (name, text), match_texts)
+
+    def _look_up(self, codes: Evaluate, key: object, compute: Callable[[list[str]], Integers]) -> Evaluate:
+        """Prepare what is computed once of each text (`Texts.derive`)."""
+
+        def look_up(elements: Elements) -> Integers:
+            # They come first: they may be those of texts that are made on the way.
+            known = codes(elements)
+            return np.asarray(self.texts.derive(key, compute, NULL_CODE)[known])
+
+        return look_up
 
     def _inside(self, expression: Operation) -> Evaluate:
         """Prepare the codes of whether points are inside regions."""
@@ -393,7 +394,7 @@ def _equals(evaluate: Evaluate, code: int) -> Evaluate:
 def _apply(function: Callable[..., Any], arguments: Sequence[Evaluate]) -> Evaluate:
     """Return a function of the values of expressions."""
     if len(arguments) == 2:
-        # Without a list, as comparisons of small batches are many.
+        # The common case, without unpacking: it counts for small batches.
         a, b = arguments
         return lambda elements: function(a(elements), b(elements))
     return lambda elements: function(*(argument(elements) for argument in arguments))

@@ -23,7 +23,12 @@ SOURCE = {"S": READINGS, "C": CHOSEN, "T": COUNTS}
         ("Select greatest(value, 2.5) As x From S", [2.5, 2.5, 3.0, 4.0]),
         ("Select least(value, 2.5) As x From S", [1.0, 2.0, 2.5, 2.5]),
         ("Select Case When value > 2.5 Then 1 Else 0 End As x From S", [0, 0, 1, 1]),
+        # 1 to the NULL is NULL.
+        ("Select coalesce(power(1, sqrt(2.5 - value)), 5) As x From S", [1.0, 1.0, 5.0, 5.0]),
         ("Select upper(station) As x From S", ["A", "B", "A", "C"]),
+        ("Select lower(upper(station)) As x From S", ["a", "b", "a", "c"]),
+        ("Select value As x From S Where upper(station) Like 'A%'", [1.0, 3.0]),
+        ("Select value As x From S Where regex(upper(station), '^(B|C)')", [2.0, 4.0]),
         ("Select value As x From S Where station In ('a', 'c')", [1.0, 3.0, 4.0]),
         ("Select value As x From S Where station Like 'a%'", [1.0, 3.0]),
         ("Select value As x From S Where station Is Not Null", [1.0, 2.0, 3.0, 4.0]),

@@ -46,7 +46,7 @@ class InputReader:
     """Selection of the elements of an input that can match, and their keys."""
 
     def __init__(self, plan: InputPlan, evaluator: ExpressionEvaluator) -> None:
-        self._holds = evaluator.prepare_all(plan.filters)
+        self._holds = evaluator.prepare_all(*plan.filters)
         self._keys = [evaluator.prepare_value(key) for key in plan.keys]
         self._points = [
             (evaluator.prepare_value(point.lon), evaluator.prepare_value(point.lat), point.edge_m)
@@ -74,7 +74,7 @@ class Join(StepOperator):
         self._is_leaving_read = int(needs.leaving)
         self._plan = plan_join(operator)
         self._readers = [InputReader(part, evaluator) for part in self._plan.inputs]
-        self._holds = evaluator.prepare_all(self._plan.rest)
+        self._holds = evaluator.prepare_all(*self._plan.rest)
         self._passing = [number for number, part in enumerate(operator.inputs) if part.is_stream]
         self._stores = [
             None if part.is_stream else below.store for part, below in zip(operator.inputs, parts, strict=True)

@@ -44,7 +44,7 @@ class PaneGrouping(Grouping):
         is_closed: bool,
     ) -> None:
         super().__init__(operator, below, evaluator)
-        self._where = evaluator.prepare_all([] if window.where is None else [window.where])
+        self._where = evaluator.prepare_all(window.where)
         self._slide_ns, self._span_ns = window.slide_ns, window.range_ns + is_closed
         layout, words = self._program.lay_out_parts()
         state = np.zeros(pane_kernel.STATE_WORDS, np.int64)

@@ -114,7 +114,7 @@ class StoredWindow(StepOperator):
 
     def __init__(self, operator: WindowOf, needs: Needs, evaluator: ExpressionEvaluator) -> None:
         super().__init__(operator.attributes, evaluator)
-        self._where = evaluator.prepare_all([] if operator.where is None else [operator.where])
+        self._where = evaluator.prepare_all(operator.where)
         self.order_width = 2 if needs.order else 0
         self._rows = RowStore(operator.attributes, needs.columns, self.order_width)
         self.store = self._rows
