@@ -618,7 +618,7 @@ def begin_changes(batch: ElementBatch, window: Window) -> ElementBatch:
     """Return the changes of a relation from a stretch's start on; what it holds then is there from the start."""
     last = int(np.searchsorted(batch.tau, window.stop_ns))
     before = int(np.searchsorted(batch.tau, window.start_ns))
-    signs = np.ones(len(batch.tau), np.int8) if batch.sign is None else batch.sign
+    signs = batch.signs()
     rows = np.arange(last)
     if (signs[:before] < 0).any():
         rows = np.concatenate([_held_rows(batch, signs, before), np.arange(before, last)])

@@ -36,14 +36,11 @@ def keep_freed_blocks() -> None:
     pages again for each batch, which took half of the time of batches of 65,536 rows. What is free at the end of a heap
     is returned once it is more than 64 MiB, or by `give_back`.
     """
-    was_called = return_large_blocks.cache_info().currsize > 0
-    if was_called:
-        return
-    # glibc comes to the same by itself, but only once a block of 32 MiB was freed.
-    choose: Callable[[int, int], int] | None = getattr(ctypes.CDLL(None), "mallopt", None)
-    if choose is not None:
-        choose(_M_MMAP_THRESHOLD, KEPT_BYTES)
-        choose(_M_TRIM_THRESHOLD, 2 * KEPT_BYTES)
+    returns_large = return_large_blocks.cache_info().currsize > 0
+    if not returns_large:
+        # glibc comes to the same by itself, but only once a block of 32 MiB was freed.
+        _choose(_M_MMAP_THRESHOLD, KEPT_BYTES)
+        _choose(_M_TRIM_THRESHOLD, 2 * KEPT_BYTES)
 
 
 @cache
@@ -54,9 +51,19 @@ def return_large_blocks() -> None:
     """
     # glibc raises its threshold to the largest block freed so far, up to 32 MiB: from then on large arrays are carved
     # out of heaps, one for each thread, which keep the gaps between them.
+    _choose(_M_MMAP_THRESHOLD, LARGE_BYTES)
+    # What it is without `keep_freed_blocks`.
+    _choose(_M_TRIM_THRESHOLD, 128 << 10)
+    limit_heaps(1)
+
+
+def limit_heaps(count: int) -> None:
+    """Have the threads of this process share some heaps at most, as far as the libraries can."""
+    _choose(_M_ARENA_MAX, count)
+
+
+def _choose(parameter: int, value: int) -> None:
+    """Set a parameter of glibc's allocator; other libraries have none."""
     choose: Callable[[int, int], int] | None = getattr(ctypes.CDLL(None), "mallopt", None)
     if choose is not None:
-        choose(_M_MMAP_THRESHOLD, LARGE_BYTES)
-        # What it is without `keep_freed_blocks`.
-        choose(_M_TRIM_THRESHOLD, 128 << 10)
-        choose(_M_ARENA_MAX, 1)
+        choose(parameter, value)

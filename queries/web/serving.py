@@ -1,6 +1,5 @@
 """A server for one archive: its assembly from settings, its checks, and the memory that it gives back."""
 
-import ctypes
 import gc
 import logging
 import math
@@ -21,7 +20,7 @@ from hypergrid.archive.disk.row_checksums import DamagedState, find_damage
 from hypergrid.continuous.records import LIVE_FILE
 from hypergrid.core.blas import count_cores
 from hypergrid.core.errors import HyperGridError
-from hypergrid.core.freed_memory import give_back
+from hypergrid.core.freed_memory import give_back, limit_heaps
 from hypergrid.core.importing import Importer
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.settings import Settings
@@ -310,8 +309,6 @@ def _run_check(what: str, look: Callable[[], str]) -> Finding:
         return Finding(what, is_fine=False, message=str(error))
 
 
-_M_ARENA_MAX: Final = -8
-"""Parameter of glibc's `mallopt`: the number of heaps that threads share."""
 EVERY_S: Final = 5.0
 """Interval at which the process's activity is checked [s]."""
 WORKED_S: Final = 0.2
@@ -323,9 +320,7 @@ def share_heaps() -> None:
     # Arrow's own allocator retained 140 MB of unused memory. Each of 16 heaps, glibc's limit for two processors,
     # retains the gaps between live allocations.
     pa.set_memory_pool(pa.system_memory_pool())
-    choose: Callable[[int, int], int] | None = getattr(ctypes.CDLL(None), "mallopt", None)
-    if choose is not None:
-        choose(_M_ARENA_MAX, 2 * count_cores())
+    limit_heaps(2 * count_cores())
 
 
 def exclude_permanent_objects() -> None:

@@ -48,6 +48,10 @@ class ElementBatch(NamedTuple):
         """Whether elements of one instant are ordered by their position."""
         return self.arrival is None and self.series is None and self.number is None
 
+    def signs(self) -> Signs:
+        """Return the signs, also if all are +1."""
+        return _all_positive(len(self.tau)) if self.sign is None else self.sign
+
     def check(self, name: str, kinds: Sequence[Kind], *, is_stream: bool) -> None:
         """Raise `InvalidQuery` if shapes or types do not fit the attributes of an input."""
         tau, columns, shape = self.tau, self.columns, self.tau.shape
@@ -105,7 +109,7 @@ class Elements:
 
     def signs(self) -> Signs:
         """Return the signs, also if all are +1."""
-        return all_positive(len(self.tau)) if self.sign is None else self.sign
+        return _all_positive(len(self.tau)) if self.sign is None else self.sign
 
     def relabel(self, sign: Signs | None, order: Integers | None = None, slots: Integers | None = None) -> "Elements":
         """Return the same rows with these signs, order and slots only; a column is gathered once for both."""
@@ -125,7 +129,7 @@ class Elements:
         )
 
 
-def all_positive(count: int) -> Signs:
+def _all_positive(count: int) -> Signs:
     """Return signs of elements that are added."""
     # A third of the time of np.ones for a few hundred.
     signs = np.empty(count, np.int8)

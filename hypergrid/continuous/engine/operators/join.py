@@ -105,7 +105,7 @@ class Join(StepOperator):
         sources: list[HeldColumns | Elements] = []
         slots_of_parts: list[Integers] = []
         runs: list[tuple[int, int, int]] = []
-        listed: list[tuple[int, int, list[Integers]]] = []
+        keys_of_inputs: list[list[Integers]] = []
         is_mixed, stop = False, 0
         for reader, store, part in zip(self._readers, self._stores, inputs, strict=True):
             elements, keys = reader.read(part if part.entering is None else part.entering)
@@ -113,7 +113,7 @@ class Join(StepOperator):
             is_positive = elements.sign is None
             is_mixed = is_mixed or not is_positive
             runs.append((start, stop, int(is_positive)))
-            listed.append((start, stop, keys))
+            keys_of_inputs.append(keys)
             parts.append(elements)
             if store is None:
                 sources.append(elements)
@@ -128,7 +128,7 @@ class Join(StepOperator):
                 slots_of_parts.append(_slots_of(part))
             runs.append((start, stop, -1))
         keys_of_all = np.empty((stop, self._most_keys), np.int64)
-        for start, end, keys in listed:
+        for (start, end, _), keys in zip(runs[::2], keys_of_inputs, strict=True):
             for number, values in enumerate(keys):
                 keys_of_all[start:end, number] = values
         given = kernel.JoinElements(

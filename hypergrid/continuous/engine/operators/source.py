@@ -5,16 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hypergrid.continuous.algebra import RelationInput, StreamInput
-from hypergrid.continuous.engine.batch import (
-    EMPTY,
-    ElementBatch,
-    Elements,
-    Integers,
-    Signs,
-    all_positive,
-    make_order,
-    no_elements,
-)
+from hypergrid.continuous.engine.batch import EMPTY, ElementBatch, Elements, Integers, make_order, no_elements
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.operators.base import Needs, StepOperator
 from hypergrid.continuous.engine.state import State, batches_of, save_batches
@@ -158,7 +149,7 @@ class InputSource(StepOperator):
             np.concatenate([batch.tau[chosen] for batch, chosen in parts]),
             None
             if all(batch.sign is None for batch, _ in parts)
-            else np.concatenate([_signs_of(batch)[chosen] for batch, chosen in parts]),
+            else np.concatenate([batch.signs()[chosen] for batch, chosen in parts]),
             width,
             lambda position: np.concatenate([batch.columns[position][chosen] for batch, chosen in parts]),
         )
@@ -188,10 +179,6 @@ def _make_plain(batch: ElementBatch) -> ElementBatch:
     return ElementBatch(tau, tuple(others[:width]), *others[width:])  # type: ignore[arg-type]
 
 
-def _signs_of(batch: ElementBatch) -> Signs:
-    return all_positive(len(batch.tau)) if batch.sign is None else batch.sign
-
-
 def _take(batch: ElementBatch, kept: Integers | slice) -> ElementBatch:
     return ElementBatch(
         batch.tau[kept],
@@ -219,9 +206,7 @@ def _join(batches: Sequence[ElementBatch]) -> ElementBatch:
     return ElementBatch(
         np.concatenate([batch.tau for batch in batches]),
         tuple(np.concatenate([batch.columns[position] for batch in batches]) for position in range(width)),
-        None
-        if all(batch.sign is None for batch in batches)
-        else np.concatenate([_signs_of(batch) for batch in batches]),
+        None if all(batch.sign is None for batch in batches) else np.concatenate([batch.signs() for batch in batches]),
         join("arrival"),
         join("series"),
         join("number"),
