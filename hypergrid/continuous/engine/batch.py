@@ -52,17 +52,18 @@ class ElementBatch(NamedTuple):
         """Return the signs, also if all are +1."""
         return _all_positive(len(self.tau)) if self.sign is None else self.sign
 
-    def check(self, name: str, kinds: Sequence[Kind], *, is_stream: bool) -> None:
-        """Raise `InvalidQuery` if shapes or types do not fit the attributes of an input."""
-        tau, columns, shape = self.tau, self.columns, self.tau.shape
-        if len(columns) != len(kinds):
-            raise InvalidQuery(f"input {name!r} needs {len(kinds)} columns, in order; got {len(columns)}")
+    def check(self, name: str, types: Sequence[np.dtype[Any]], *, is_stream: bool) -> None:
+        """Raise `InvalidQuery` if shapes or types do not fit those of an input's columns."""
+        tau, columns = self.tau, self.columns
+        shape = tau.shape
+        if len(columns) != len(types):
+            raise InvalidQuery(f"input {name!r} needs {len(types)} columns, in order; got {len(columns)}")
         if tau.dtype != _INTEGER or len(shape) != 1:
             raise InvalidQuery(f"input {name!r} needs instants as int64 nanoseconds; got {tau.dtype}")
-        for position, (column, kind) in enumerate(zip(columns, kinds, strict=True)):
-            if column.shape != shape or column.dtype != PHYSICAL[kind]:
+        for position, column in enumerate(columns):
+            if column.shape != shape or column.dtype != types[position]:
                 raise InvalidQuery(
-                    f"column {position} of input {name!r} needs {len(self.tau)} values of {PHYSICAL[kind]}; "
+                    f"column {position} of input {name!r} needs {len(tau)} values of {types[position]}; "
                     f"got {column.shape} of {column.dtype}"
                 )
         for part in () if self.is_plain else (self.arrival, self.series, self.number):

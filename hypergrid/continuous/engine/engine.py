@@ -57,6 +57,7 @@ class ContinuousEngine:
         self.texts = Texts() if texts is None else texts
         self._evaluator = ExpressionEvaluator(self.texts)
         self._plan = EnginePlanner(self._evaluator, is_closed=is_closed).plan(tree)
+        self._sources = tuple(self._plan.sources.values())
         self._round_size = ROUND if self._plan.holds_rows else STATELESS_ROUND
         # Steps below which no source has had an element yet.
         self._not_begun: Sequence[EngineStep] = self._plan.steps
@@ -103,7 +104,7 @@ class ContinuousEngine:
         if heartbeat_ns > GREATEST_INTEGER:
             raise InvalidQuery(f"a heartbeat is at most {GREATEST_INTEGER} ns; got {heartbeat_ns}")
         self._heartbeat = heartbeat_ns
-        sources = list(self._plan.sources.values())
+        sources = self._sources
         counts = [source.count_before(heartbeat_ns) for source in sources]
         if sum(counts) > self._round_size:
             for limit in cut_rounds([source.waiting_taus(heartbeat_ns) for source in sources], self._round_size):
@@ -122,15 +123,13 @@ class ContinuousEngine:
         """
         # Among other work, such as the queries of a server.
         give_way()
-        for source, count in zip(self._plan.sources.values(), counts, strict=True):
+        for source, count in zip(self._sources, counts, strict=True):
             source.begin_round(count)
         elements: list[Elements] = []
         if self._not_begun:
             self._find_firsts()
         for operator, numbers in self._plan.steps:
             elements.append(operator.process([*map(elements.__getitem__, numbers)], heartbeat))
-        for source in self._plan.sources.values():
-            source.end_round()
         self._processed = heartbeat
         self._emit(elements)
 

@@ -13,8 +13,10 @@ from hypergrid.continuous.engine.state import State, Stateful
 from hypergrid.continuous.join_plan import JoinPlan
 from hypergrid.core.errors import InvalidQuery
 
-CELLS: Final = 64
-"""Cells of a table at first."""
+CELLS: Final = 512
+"""Hashed words of a table at first."""
+MANY_CELLS: Final = 4096
+"""Hashed words from which on a table that is full gets twice the room."""
 
 
 class JoinEntry(NamedTuple):
@@ -62,13 +64,18 @@ class JoinStore(Stateful):
         For each input whether its rows are not kept.
     compared
         For each input the number and the class of the key by which combinations are compared, -1 without one.
+    is_leaving_read
+        Whether combinations that leave are read also where no equal row enters at the same instant.
     """
 
-    def __init__(self, plan: JoinPlan, passing: Sequence[bool], compared: Sequence[tuple[int, int]]) -> None:
+    def __init__(
+        self, plan: JoinPlan, passing: Sequence[bool], compared: Sequence[tuple[int, int]], *, is_leaving_read: bool
+    ) -> None:
         self._plan = plan
         self._listed = list_entries(plan)
         self._capacities = [1] * len(plan.inputs)
         self.arrays = kernel.JoinArrays(np.zeros(0, np.int64), np.zeros(0, np.int64), self._lay_out())
+        self.arrays.words[kernel.IS_LEAVING_READ] = is_leaving_read
         self._describe_inputs(passing, compared)
         self._describe_entries()
         self._describe_steps()
@@ -235,11 +242,12 @@ class JoinStore(Stateful):
             self.grow_table()
 
     def grow_table(self) -> None:
-        """Give the table that is full twice the room."""
+        """Give the table that is full twice the room, or four times while that is small."""
         full = (int(self.arrays.words[kernel.FULL]) - self._first_table) // kernel.TABLE_WORDS
         sizes = [0] * len(self._tables)
         for entry, words in zip(self._listed, self._entries, strict=True):
-            sizes[entry.table] = int(words[kernel.MASK] + 1) * (2 if entry.table == full else 1)
+            sizes[entry.table] = int(words[kernel.MASK] + 1)
+        sizes[full] *= 2 if sizes[full] >= MANY_CELLS else 4
         self._resize_tables(sizes)
 
     def _list_chains(self) -> list[Integers]:

@@ -96,6 +96,9 @@ class RowStore(Stateful):
         """Return free slots, oldest first, so that rows that leave in order stay in order."""
         if not count:
             return EMPTY
+        # As many as left in the round before, most often.
+        if self._free and len(self._free[0]) == count:
+            return self._free.popleft()
         parts: list[Integers] = []
         while count and self._free:
             part = self._free.popleft()

@@ -8,6 +8,8 @@ from hypergrid.continuous.engine.kernels.compiled import Word, jit, jit_inline
 DISTINCT, EXCEPT, INTERSECT = 0, 1, 2
 """Bags that are computed of multiplicities m, and n: min(m, 1), max(m - n, 0), min(m, n)."""
 NONE: Final = -1
+FEW: Final = 32
+"""Elements of an instant whose rows are compared with each other, and need no numbers."""
 
 
 class NetOutput(NamedTuple):
@@ -26,7 +28,7 @@ class NetElements(NamedTuple):
     rows: Integers
     """Rows of bits, shape (n, columns)."""
     number: Integers
-    """Number of each row, from n on; -1 in instants of few elements, whose rows are compared with each other."""
+    """Number of each row, from n on; -1 where rows have none, and are compared with each other."""
     counts: Integers
     """Zero for each number; zero again afterwards."""
     first: Integers
@@ -76,12 +78,18 @@ def write_entering(elements: NetElements, out: NetOutput, start: Word, stop: Wor
 
 
 @jit
-def net_changes(elements: NetElements, out: NetOutput) -> Word:
+def net_changes(elements: NetElements, out: NetOutput, shown: Word) -> Word:
     """Write the net changes at each instant: rows that leave in order of their first elements, then those that enter.
 
     What enters keeps the order of its elements, whatever else leaves: what others cancel are the last of equal ones.
 
-    There must be room for n rows. Returns how many there are.
+    There must be room for n rows. Returns how many there are; -1 if the rows of an instant of more than `FEW` elements,
+    of which some leave, have no numbers.
+
+    Parameters
+    ----------
+    shown
+        Sign of the changes that are written, 0 for all.
     """
     tau, sign, number, first = elements.tau, elements.sign, elements.number, elements.first
     count = elements.counts
@@ -95,10 +103,13 @@ def net_changes(elements: NetElements, out: NetOutput) -> Word:
         # A single element, as usual, and elements that all enter need no counting.
         if leaving == 0 or stop == start + 1:
             while at < stop:
-                out.element[written], out.sign[written] = at, sign[at]
-                written += 1
+                if sign[at] != -shown:
+                    out.element[written], out.sign[written] = at, sign[at]
+                    written += 1
                 at += 1
             continue
+        if stop > start + FEW and number[at] < n:
+            return -1
         while at < stop:
             if number[at] < 0:
                 number_row(elements, start, at)
@@ -107,8 +118,11 @@ def net_changes(elements: NetElements, out: NetOutput) -> Word:
                 changed += 1
             count[number[at]] += sign[at]
             at += 1
-        written = write_leaving(elements, out, changed, written)
-        written = write_entering(elements, out, start, stop, written)
+        after_leaving = write_leaving(elements, out, changed, written)
+        if shown <= 0:
+            written = after_leaving
+        if shown >= 0:
+            written = write_entering(elements, out, start, stop, written)
         for step in range(start, at):
             count[number[step]] = 0
     return written

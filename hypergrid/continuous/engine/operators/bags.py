@@ -11,6 +11,7 @@ from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels.bags import (
     DISTINCT,
     EXCEPT,
+    FEW,
     INTERSECT,
     NetElements,
     NetOutput,
@@ -21,8 +22,6 @@ from hypergrid.continuous.engine.operators.base import StepOperator
 from hypergrid.continuous.engine.row_table import RowTable, pack
 from hypergrid.continuous.engine.state import Stateful
 
-FEW: Final = 32
-"""Elements of an instant whose rows are compared with each other instead of being numbered by a table."""
 LEAST: Final = 2048
 """Elements from which on it pays to look only at the instants at which some leave, if these are few."""
 FORMS: Final = {"except": EXCEPT, "intersect": INTERSECT}
@@ -95,10 +94,7 @@ class Netting:
             leaving = np.flatnonzero(elements.sign < 0)
             if 8 * len(leaving) <= len(elements):
                 return self._take_entering(elements, positions, leaving)
-        element, signs = self._net(elements, positions)
-        if sign:
-            shown = signs == sign
-            element, signs = element[shown], signs[shown]
+        element, signs = self._net(elements, positions, sign)
         kept = elements.take(element)
         return kept.relabel(signs, kept.order)
 
@@ -108,35 +104,36 @@ class Netting:
         instants = np.array([*dict.fromkeys(tau[leaving].tolist())])
         stops = tau.searchsorted(instants, side="right").tolist()
         rows = np.concatenate([*map(np.arange, tau.searchsorted(instants).tolist(), stops)])
-        element, signs = self._net(elements.take(rows), positions)
+        element, _ = self._net(elements.take(rows), positions, 1)
         kept = np.ones(len(tau), np.bool_)
         kept[rows] = False
-        kept[rows[element[signs > 0]]] = True
+        kept[rows[element]] = True
         return elements.take(np.flatnonzero(kept))
 
-    def _net(self, elements: Elements, positions: Sequence[int]) -> tuple[Integers, Signs]:
-        """Return an element with each row that leaves or enters, and the signs of these."""
+    def _net(self, elements: Elements, positions: Sequence[int], sign: int) -> tuple[Integers, Signs]:
+        """Return an element with each row that leaves or enters, or only with those of a sign, and their signs."""
         count = len(elements)
         rows = pack([elements.column(position) for position in positions], count)
-        numbers = self._number(elements.tau, rows)
+        self._make_room(count)
+        numbers = np.full(count, -1)
         given = NetElements(elements.tau, elements.signs(), rows, numbers, self._count, np.empty(count, np.int64))
         out = NetOutput(np.empty(count, np.int64), np.empty(count, np.int8))
-        written = net_changes(given, out)
+        written = net_changes(given, out, sign)
+        if written < 0:
+            self._number(given)
+            written = net_changes(given._replace(counts=self._count), out, sign)
         return out.element[:written], out.sign[:written]
 
-    def _number(self, tau: Integers, rows: Integers) -> Integers:
-        """Return numbers from n on for the rows of instants with many elements, -1 for the others."""
-        count = len(tau)
-        numbers = np.full(count, -1)
-        if len(self._count) < count:
-            self._count = np.zeros(count, np.int64)
-        if not (tau[FEW:] == tau[:-FEW]).any():
-            return numbers
+    def _number(self, elements: NetElements) -> None:
+        """Give numbers to the rows of instants with many elements."""
+        tau, count = elements.tau, len(elements.tau)
         starts = np.flatnonzero(np.append(True, tau[1:] != tau[:-1]))
         sizes = np.diff(np.append(starts, count))
         crowded = np.flatnonzero(np.repeat(sizes > FEW, sizes))
-        numbers[crowded] = count + self._table.intern(rows[crowded])
+        elements.number[crowded] = count + self._table.intern(elements.rows[crowded])
         self._table.clear()
-        if len(self._count) < count + self._table.capacity:
-            self._count = np.zeros(count + self._table.capacity, np.int64)
-        return numbers
+        self._make_room(count + self._table.capacity)
+
+    def _make_room(self, count: int) -> None:
+        if len(self._count) < count:
+            self._count = np.zeros(count, np.int64)

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from hypergrid.continuous.algebra import JoinOf
-from hypergrid.continuous.engine.batch import NO_SIGNS, Column, Elements, Integers, Signs, bits_of, make_order
+from hypergrid.continuous.engine.batch import Column, Elements, Integers, bits_of, make_order
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.join_store import JoinStore
 from hypergrid.continuous.engine.kernels import join as kernel
@@ -71,7 +71,6 @@ class Join(StepOperator):
         super().__init__(operator.attributes, evaluator)
         # An operator above asks for the slots of the first input.
         self._gives_slots = needs.slots
-        self._is_leaving_read = int(needs.leaving)
         self._plan = plan_join(operator)
         self._readers = [InputReader(part, evaluator) for part in self._plan.inputs]
         self._holds = evaluator.prepare_all(*self._plan.rest)
@@ -80,7 +79,8 @@ class Join(StepOperator):
             None if part.is_stream else below.store for part, below in zip(operator.inputs, parts, strict=True)
         ]
         compared = list_compared(self._plan, needs.compared or frozenset())
-        self._held = JoinStore(self._plan, [part.is_stream for part in operator.inputs], compared)
+        passing = [part.is_stream for part in operator.inputs]
+        self._held = JoinStore(self._plan, passing, compared, is_leaving_read=needs.leaving)
         self._is_stream = operator.is_stream
         self._needs_order = needs.order
         if needs.order:
@@ -105,15 +105,17 @@ class Join(StepOperator):
         sources: list[HeldColumns | Elements] = []
         slots_of_parts: list[Integers] = []
         runs: list[tuple[int, int, int]] = []
-        keys_of_inputs: list[list[Integers]] = []
         is_mixed, stop = False, 0
+        given = np.empty((kernel.FIRST_KEY + self._most_keys, sum(map(_count_all, inputs))), np.int64)
         for reader, store, part in zip(self._readers, self._stores, inputs, strict=True):
-            elements, keys = reader.read(part if part.entering is None else part.entering)
+            entering = part.entering
+            elements, keys = reader.read(part if entering is None else entering)
             start, stop = stop, stop + len(elements.tau)
             is_positive = elements.sign is None
             is_mixed = is_mixed or not is_positive
             runs.append((start, stop, int(is_positive)))
-            keys_of_inputs.append(keys)
+            for row, values in enumerate(keys, kernel.FIRST_KEY):
+                given[row, start:stop] = values
             parts.append(elements)
             if store is None:
                 sources.append(elements)
@@ -122,51 +124,40 @@ class Join(StepOperator):
                 sources.append(store)
                 slots_of_parts.append(_slots_of(elements))
             start = stop
-            if part.entering is not None:
+            if entering is not None:
                 stop += len(part.tau)
                 parts.append(part)
                 slots_of_parts.append(_slots_of(part))
             runs.append((start, stop, -1))
-        keys_of_all = np.empty((stop, self._most_keys), np.int64)
-        for (start, end, _), keys in zip(runs[::2], keys_of_inputs, strict=True):
-            for number, values in enumerate(keys):
-                keys_of_all[start:end, number] = values
-        given = kernel.JoinElements(
-            np.concatenate([part.tau for part in parts]),
-            np.concatenate([part.signs() for part in parts]) if is_mixed else NO_SIGNS,
-            np.concatenate(slots_of_parts),
-            keys_of_all,
-        )
+        np.concatenate([part.tau for part in parts], out=given[kernel.TAU, :stop])
+        np.concatenate(slots_of_parts, out=given[kernel.SLOT_OF_ELEMENT, :stop])
+        if is_mixed:
+            np.concatenate([part.signs() for part in parts], out=given[kernel.SIGN_OF_ELEMENT, :stop])
         self._held.runs[:, : kernel.DUE] = runs
         combinations = JoinedRows(sources, self._first)
         element, sign, slots = self._combine(given, runs, combinations)
-        tau = given.tau[element]
-        result = combinations.refer(tau, None if self._is_stream else sign, slots, len(self.attributes))
+        tau, signs = given[kernel.TAU][element], None if self._is_stream else sign.astype(np.int8)
+        result = combinations.refer(tau, signs, slots, len(self.attributes))
         if self._gives_slots:
             result.slots = slots[0]
         return self._give_order(result, sources, slots) if self._needs_order else result
 
     def _combine(
-        self, given: kernel.JoinElements, runs: Sequence[tuple[int, int, int]], combinations: JoinedRows
-    ) -> tuple[Integers, Signs, Integers]:
+        self, given: Integers, runs: Sequence[tuple[int, int, int]], combinations: JoinedRows
+    ) -> tuple[Integers, Integers, Integers]:
         """Return elements, signs and slots of the combinations for which all of the predicate is true."""
-        count = len(self._plan.inputs)
-        parts: list[tuple[Integers, Signs, Integers]] = []
+        parts: list[tuple[Integers, Integers, Integers]] = []
         reason = kernel.OUTPUT_FULL
         while reason != kernel.DONE:
-            room = self._room
-            out = kernel.JoinOutput(
-                np.empty(room, np.int64), np.empty(room, np.int8), np.empty((count, room), np.int64)
-            )
-            reason, written = kernel.join_elements(
-                self._held.arrays, given, out, self._is_leaving_read, int(len(parts) > 0)
-            )
-            element, sign, slots = out.element[:written], out.sign[:written], out.slots[:, :written]
+            out = np.empty((kernel.FIRST_SLOT + len(self._plan.inputs), self._room), np.int64)
+            reason, written = kernel.join_elements(*self._held.arrays, given, out)
+            out = out[:, :written]
+            element, sign, slots = out[kernel.ELEMENT], out[kernel.SIGN_OF_COMBINATION], out[kernel.FIRST_SLOT :]
             for number in self._passing:
                 # Rows of a stream are referred to by their position among the elements at hand.
                 slots[number] = element - runs[2 * number][0]
             if self._holds is not None and written:
-                candidates = combinations.refer(given.tau[element], None, slots, len(self.attributes))
+                candidates = combinations.refer(given[kernel.TAU][element], None, slots, len(self.attributes))
                 kept = self._holds(candidates).nonzero()[0]
                 element, sign, slots = element[kept], sign[kept], slots.take(kept, axis=1)
             parts.append((element, sign, slots))
@@ -221,6 +212,12 @@ def list_compared(plan: JoinPlan, compared: frozenset[int]) -> list[tuple[int, i
         (-1 if number < 0 else part.classes.index(number), number)
         for part, number in zip(plan.inputs, chosen, strict=True)
     ]
+
+
+def _count_all(elements: Elements) -> int:
+    """Return how many elements there are, with those that enter."""
+    entering = elements.entering
+    return len(elements.tau) + (0 if entering is None else len(entering.tau))
 
 
 def _slots_of(elements: Elements) -> Integers:

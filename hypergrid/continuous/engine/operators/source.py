@@ -5,7 +5,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from hypergrid.continuous.algebra import RelationInput, StreamInput
-from hypergrid.continuous.engine.batch import EMPTY, ElementBatch, Elements, Integers, make_order, no_elements
+from hypergrid.continuous.engine.batch import (
+    EMPTY,
+    PHYSICAL,
+    Column,
+    ElementBatch,
+    Elements,
+    Integers,
+    make_order,
+    no_elements,
+)
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.operators.base import Needs, StepOperator
 from hypergrid.continuous.engine.state import State, batches_of, save_batches
@@ -23,14 +32,14 @@ class InputSource(StepOperator):
         super().__init__(operator.attributes, evaluator)
         self.is_stream = operator.is_stream
         self._name = operator.name
-        self._kinds = [attribute.kind for attribute in operator.attributes]
+        self._types = [PHYSICAL[attribute.kind] for attribute in operator.attributes]
         self.order_width = 2 if needs.order else 0
         self._waiting: list[ElementBatch] = []
         # Elements of the first batch that waits which were taken.
         self._passed = 0
         self._taken = self._number = 0
         self._is_sorted = self._is_plain = True
-        self._nothing = no_elements(self._kinds, ordered=False)
+        self._nothing = no_elements([attribute.kind for attribute in operator.attributes], ordered=False)
         if self.order_width:
             self._nothing.order = np.empty((0, 2), np.int64)
         self._round = self._nothing
@@ -51,14 +60,16 @@ class InputSource(StepOperator):
         InvalidQuery
             Columns do not fit, or an instant is before the heartbeat.
         """
-        batch.check(self._name, self._kinds, is_stream=self.is_stream)
-        if not len(batch.tau):
+        batch.check(self._name, self._types, is_stream=self.is_stream)
+        count = len(batch.tau)
+        if not count:
             return
-        batch = _make_plain(batch)
+        is_plain = batch.is_plain
+        batch = _make_contiguous(batch, is_plain=is_plain)
         tau = batch.tau
         is_later = tau[1:] >= tau[:-1]
         # `argmin` gives the first False if there is one, four times as fast as `all` says whether there is.
-        is_sorted = len(tau) == 1 or bool(is_later[is_later.argmin()])
+        is_sorted = count == 1 or bool(is_later[is_later.argmin()])
         first = int(tau[0] if is_sorted else tau.min())
         if first < heartbeat and heartbeat > NULL_INTEGER:
             raise InvalidQuery(
@@ -67,14 +78,13 @@ class InputSource(StepOperator):
             )
         if first == NULL_INTEGER and self.is_stream:
             raise InvalidQuery(f"stream {self._name!r} has an element without instant")
-        is_plain = batch.is_plain
         if self._taken and is_plain != self._is_plain:
             raise InvalidQuery(f"input {self._name!r} needs the order of elements in all batches, or in none")
         self._is_plain = is_plain
         if batch.number is None and not is_plain:
-            numbers = np.arange(self._taken, self._taken + len(tau))
+            numbers = np.arange(self._taken, self._taken + count)
             batch = ElementBatch(tau, batch.columns, batch.sign, batch.arrival, batch.series, numbers)
-        self._taken += len(tau)
+        self._taken += count
         follows = not self._waiting or self._waiting[-1].tau[-1] <= first
         # Batches without numbers that follow each other in time are in canonical order as they come.
         self._is_sorted = self._is_sorted and is_plain and is_sorted and follows
@@ -128,7 +138,7 @@ class InputSource(StepOperator):
 
     def _take_first(self, count: int) -> Elements:
         """Take the first elements from what waits; columns of several batches are joined when they are read."""
-        width, batch = len(self._kinds), self._waiting[0]
+        width, batch = len(self._types), self._waiting[0]
         if len(batch.tau) == count and not self._passed:
             self._waiting.pop(0)
             return Elements(batch.tau, batch.sign, width, batch.columns.__getitem__)
@@ -155,24 +165,25 @@ class InputSource(StepOperator):
         )
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
-        return self._round
-
-    def end_round(self) -> None:
-        """Let go of the elements of the round, as the next one may be far."""
-        self._round = self._nothing
+        """Return the elements of the round, which are let go of, as the next one may be far."""
+        elements, self._round = self._round, self._nothing
+        return elements
 
 
-def _make_plain(batch: ElementBatch) -> ElementBatch:
+def _make_contiguous(batch: ElementBatch, *, is_plain: bool) -> ElementBatch:
     """Return a batch whose arrays are contiguous and can be written to, as those of Arrow and slices of tables may not.
 
     The loops are compiled for such arrays; each other kind would be compiled when it first comes, which takes 17 s.
     """
-    parts = (batch.tau, *batch.columns, batch.sign, batch.arrival, batch.series, batch.number)
+    parts: tuple[Column | None, ...] = (batch.tau, *batch.columns)
+    if batch.sign is not None or not is_plain:
+        parts = (*parts, *batch[2:])
     for part in parts:
         if part is not None and not part.flags.carray:
             break
     else:
         return batch
+    parts = (batch.tau, *batch.columns, *batch[2:])
     tau, *others = (None if part is None else np.require(part, requirements=["C", "A", "W"]) for part in parts)
     assert tau is not None
     width = len(batch.columns)

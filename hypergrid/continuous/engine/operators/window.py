@@ -79,21 +79,25 @@ class Fifo(Stateful):
 
     def append(self, slots: Integers, stamps: Integers) -> None:
         """Append rows."""
-        while len(slots):
+        count = len(slots)
+        while count:
             end = self._first + self._count
+            at = end % BLOCK_ROWS
             if end == BLOCK_ROWS * len(self._blocks):
                 self._blocks.append(self._spare.pop() if self._spare else reserve((2, BLOCK_ROWS), np.int64))
-            block, at = self._blocks[-1], end % BLOCK_ROWS
-            count = min(BLOCK_ROWS - at, len(slots))
-            stop = at + count
-            block[0, at:stop], block[1, at:stop] = slots[:count], stamps[:count]
-            self._count += count
-            slots, stamps = slots[count:], stamps[count:]
+            block, room = self._blocks[-1], BLOCK_ROWS - at
+            if count <= room:
+                stop = at + count
+                block[0, at:stop], block[1, at:stop] = slots, stamps
+                self._count += count
+                return
+            block[0, at:], block[1, at:] = slots[:room], stamps[:room]
+            slots, stamps, count = slots[room:], stamps[room:], count - room
+            self._count += room
 
     def drop(self, count: int) -> None:
         """Drop the oldest rows."""
-        self._first += count
-        self._count -= count
+        self._first, self._count = self._first + count, self._count - count
         while self._first >= BLOCK_ROWS:
             self._spare = [self._blocks.pop(0)]
             self._first -= BLOCK_ROWS
