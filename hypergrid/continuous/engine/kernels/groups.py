@@ -108,10 +108,9 @@ class GroupElements(NamedTuple):
 class GroupOutput(NamedTuple):
     """Changes of groups."""
 
-    tau: Integers
     sign: Signs
     columns: Integers
-    """Keys, then calls, shape (columns, rows)."""
+    """Instants, then keys, then calls, shape (columns, rows)."""
     fresh: Integers
     """Scratch, shape (calls,)."""
 
@@ -351,14 +350,14 @@ def write_row(
 ) -> None:
     """Write a row of the output: its number, group, instant and sign; its values are those that were reported."""
     at, group, keys = index(row[0]), index(row[1]), elements.keys
-    out.tau[at], out.sign[at] = row[2], row[3]
+    out.columns[0, at], out.sign[at] = row[2], row[3]
     count, key, call = count_of(groups, plain, KEYS), index(0), index(0)
     while key < count:
-        out.columns[key, at] = keys[group, key]
+        out.columns[index(1 + key), at] = keys[group, key]
         key = index(key + 1)
     count = count_of(groups, plain, CALLS)
     while call < count:
-        out.columns[index(key + call), at] = groups.words[group, index(VALUES + call)]
+        out.columns[index(1 + key + call), at] = groups.words[group, index(VALUES + call)]
         call = index(call + 1)
 
 

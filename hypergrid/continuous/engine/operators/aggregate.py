@@ -201,15 +201,14 @@ class Grouping(StepOperator):
 
     def _change(self, given: kernel.GroupElements, panes: PaneState, rows: int) -> Elements:
         """Return what changes, at most some rows."""
-        tau, sign = np.empty(rows, np.int64), np.empty(rows, np.int8)
-        columns = np.empty((len(self._types), rows), np.int64)
-        written = change_groups(self._groups, given, panes, kernel.GroupOutput(tau, sign, columns, self._fresh))
-        tau, sign, columns = tau[:written], sign[:written], columns[:, :written]
+        sign, columns = np.empty(rows, np.int8), np.empty((1 + len(self._types), rows), np.int64)
+        written = change_groups(self._groups, given, panes, kernel.GroupOutput(sign, columns, self._fresh))
+        sign, columns = sign[:written], columns[:, :written]
         if 2 * written <= rows:
             # Results that wait do not hold much more room than they fill.
-            tau, sign, columns = tau.copy(), sign.copy(), columns.copy()
-        typed = [column.view(physical) for column, physical in zip(columns, self._types, strict=True)]
-        return Elements(tau, sign, len(typed), typed.__getitem__)
+            sign, columns = sign.copy(), columns.copy()
+        typed = [columns[row].view(physical) for row, physical in enumerate(self._types, 1)]
+        return Elements(columns[0], sign, len(typed), typed.__getitem__)
 
     def _find_ages(self, elements: Elements) -> tuple[Integers, Integers]:
         """Return a number of the age of each element, and the rows by which numbers are ordered."""

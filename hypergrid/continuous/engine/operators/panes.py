@@ -150,7 +150,8 @@ class PaneGrouping(Grouping):
         left, count = int(state[pane_kernel.LEFT]), int(state[pane_kernel.PANES])
         if 2 * left >= count:
             panes[: count - left] = panes[left:count].copy()
-            state[[pane_kernel.LEFT, pane_kernel.ENTERED, pane_kernel.PANES]] -= left
+            for word in (pane_kernel.LEFT, pane_kernel.ENTERED, pane_kernel.PANES):
+                state[word] -= left
 
     def _count_held(self, groups: Integers) -> Integers:
         """Return how many parts groups hold, also of panes that have not entered."""

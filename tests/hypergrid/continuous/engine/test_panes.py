@@ -223,9 +223,8 @@ def test_all_that_is_written_has_room(seed: int, monkeypatch: pytest.MonkeyPatch
 
     def note_rows(groups: GroupState, given: GroupElements, panes: PaneState, out: GroupOutput) -> int:
         """Do it with more room, behind which is nothing that must not be written."""
-        rows, words = len(out.tau), len(given.touched)
+        rows, words = len(out.sign), len(given.touched)
         more = out._replace(
-            tau=np.empty(rows + 9999, np.int64),
             sign=np.empty(rows + 9999, np.int8),
             columns=np.empty((len(out.columns), rows + 9999), np.int64),
         )
@@ -233,8 +232,7 @@ def test_all_that_is_written_has_room(seed: int, monkeypatch: pytest.MonkeyPatch
         written = change(groups, given._replace(touched=touched), panes, more)
         assert written <= rows
         assert np.count_nonzero(touched != NULL_INTEGER) <= words
-        out.tau[:written], out.sign[:written] = more.tau[:written], more.sign[:written]
-        out.columns[:, :written] = more.columns[:, :written]
+        out.sign[:written], out.columns[:, :written] = more.sign[:written], more.columns[:, :written]
         dead = int(touched[-1])
         given.touched[words - 1 - dead :] = touched[len(touched) - 1 - dead :]
         return int(written)
