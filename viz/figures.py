@@ -475,8 +475,8 @@ def _ground(
         tools=tools,
         frame_width=frame_width,
         frame_height=height or max(_LOWEST, min(_TALLEST, round(frame_width * ratio))),
-        x_range=Range1d(start=extent.west - margin_x, end=extent.east + margin_x),
-        y_range=Range1d(start=extent.south - margin_y, end=extent.north + margin_y),
+        x_range=_stretch(extent.west - margin_x, extent.east + margin_x),
+        y_range=_stretch(extent.south - margin_y, extent.north + margin_y),
     )
     plot.background_fill_color = look.land
     for axis in (plot.xaxis, plot.yaxis):
@@ -493,6 +493,11 @@ def _ground(
     _image(plot, bounds, shades, "relief").level = "image"
     _scale_bar(plot, extent, look)
     return plot
+
+
+def _stretch(start: float, end: float) -> Range1d:
+    """Return the stretch of an axis that is shown at first, and which pages know once it was moved."""
+    return Range1d(start=start, end=end, reset_start=start, reset_end=end)
 
 
 def make_relief_palette(look: ThemeColours) -> list[str]:

@@ -219,6 +219,33 @@ def test_a_map_follows_only_what_was_asked_and_chosen(browser: Browser, address:
         assert written(page)["steps"][-1]["grid"] == before, "without finer cells nothing is asked by itself"
 
 
+def test_a_map_that_is_moved_while_its_first_values_come_can_be_mapped_there(browser: Browser, address: str) -> None:
+    with user(browser, "mouse") as someone:
+        page, held, values_come = someone.page, list[Route](), []
+
+        def hold(route: Route) -> None:
+            if values_come:
+                route.continue_()
+            else:
+                held.append(route)
+
+        page.route("**/frame?*", hold)
+        page.goto(f"{address}#explore?finer=no")
+        page.wait_for_selector("body[data-ready=yes]")
+        eventually(page, lambda: held and page.evaluate("() => Boolean(picture.figure)"))
+        someone.drag("picture", (0.7, 0.5), (0.4, 0.4))
+        expect(page.locator("#map-area")).to_be_hidden()
+        values_come.append(True)
+        for route in held:
+            route.continue_()
+        whole(page)
+        before = written(page)["steps"][-1]["grid"]
+        page.locator("#map-area").click()
+        eventually(page, lambda: written(page)["steps"][-1]["grid"] != before)
+        whole(page)
+        expect(page.locator("#map-area")).to_be_hidden()
+
+
 def test_a_series_that_is_refused_is_told_once_in_its_place(browser: Browser, address: str) -> None:
     with user(browser, "mouse") as someone:
         page = someone.page

@@ -320,14 +320,14 @@ export class Stage {
     this.panes.first.takeKeys(map ? T.looking.keys : "");
     if (!map?.area() || map.isHeard) return;
     map.isHeard = true;
-    const before = map.area();
-    map.onMove(() => {
-      const now = map.area();
-      const moved = Math.max(...Object.keys(now).map((side) => Math.abs(now[side] - before[side]))) / (before.north - before.south);
+    const offer = () => {
       const [main] = this.questions;
-      this.areaPart.hidden = moved < MOVED || map !== this.panes.first.map || !main || !gridStep(main.document);
+      this.areaPart.hidden = shareMoved(map) < MOVED || map !== this.panes.first.map || !main || !gridStep(main.document);
       if (!this.isHeld && performance.now() - (this.gestured ?? -Infinity) < GESTURE_MS) this.on.moved(!this.areaPart.hidden);
-    });
+    };
+    map.onMove(offer);
+    // It may have been moved while it was drawn for the first time.
+    offer();
   }
 
   /** The same stretch of the axes in pictures of the same kind. */
@@ -341,6 +341,12 @@ export class Stage {
       }
     }
   }
+}
+
+/** Share of its height by which a map shows another stretch than at first. */
+function shareMoved({ figure: { plot: { x_range, y_range } } }) {
+  const sides = [x_range, y_range].flatMap(({ start, end, reset_start, reset_end }) => [start - reset_start, end - reset_end]);
+  return Math.max(...sides.map(Math.abs)) / (y_range.reset_end - y_range.reset_start);
 }
 
 /** What one question has to show; null where it has nothing yet. */
