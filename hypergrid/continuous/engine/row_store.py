@@ -87,13 +87,14 @@ class RowStore(Stateful):
             self._order[: len(state["order"])] = state["order"]
         self._free, self._released = deque(state["free"]), state["released"]
 
-    def begin_round(self) -> None:
-        """Free what was released in the round before."""
-        self._free.extend(self._released)
-        self._released.clear()
-
     def allocate(self, count: int) -> Integers:
-        """Return free slots, oldest first, so that rows that leave in order stay in order."""
+        """Return free slots, oldest first, so that rows that leave in order stay in order.
+
+        It is called once a round, and frees what was released in the round before.
+        """
+        if self._released:
+            self._free.extend(self._released)
+            self._released.clear()
         if not count:
             return EMPTY
         # As many as left in the round before, most often.

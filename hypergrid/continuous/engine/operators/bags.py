@@ -115,8 +115,9 @@ class Netting:
         count = len(elements)
         rows = pack([elements.column(position) for position in positions], count)
         self._make_room(count)
-        numbers = np.full(count, -1)
-        given = NetElements(elements.tau, elements.signs(), rows, numbers, self._count, np.empty(count, np.int64))
+        numbers, first = np.empty(count, np.int64), np.empty(count, np.int64)
+        numbers.fill(-1)
+        given = NetElements(elements.tau, elements.signs(), rows, numbers, self._count, first)
         out = NetOutput(np.empty(count, np.int64), np.empty(count, np.int8))
         written = net_changes(given, out, sign)
         if written < 0:

@@ -32,7 +32,6 @@ class Keep(StepOperator):
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
         """Return the changes of the relation, with slots."""
         elements = inputs[0]
-        self._rows.begin_round()
         columns = [elements.column(position) for position in self._positions]
         numbers = self._table.intern(pack(columns, len(elements)))
         signs = elements.signs()

@@ -129,7 +129,6 @@ class StoredWindow(StepOperator):
 
     def enter(self, elements: Elements) -> tuple[Elements, Integers]:
         """Write the elements that count to the store; returns them and their slots."""
-        self._rows.begin_round()
         elements = self.select(elements)
         slots = self._rows.allocate(len(elements))
         self._rows.write(slots, elements)
