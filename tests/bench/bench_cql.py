@@ -8,7 +8,7 @@ the join against all pairs of the windows at its end.
 
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -207,18 +207,28 @@ def run_engine(engine: ContinuousEngine, feeds: Mapping[str, ElementBatch], batc
 def iterate_steps(
     engine: ContinuousEngine, feeds: Mapping[str, ElementBatch], batch: int = BATCH
 ) -> Iterator[list[ChangeBatch]]:
-    """Push the input in batches of that size over all streams, and yield the results of each.
+    """Push the input in batches of that size over all streams, which are cut before, and return the results of each."""
+    return _push(engine, list(_cut(feeds, max(batch // len(feeds), 1))))
 
-    Each batch has a heartbeat, as those of sources have: the instant of the first row that is not in it.
-    """
-    size = max(batch // len(feeds), 1)
+
+def _push(engine: ContinuousEngine, batches: Iterable[tuple[dict[str, ElementBatch], int]]) -> Iterator[Any]:
+    for parts, heartbeat in batches:
+        for name, part in parts.items():
+            engine.push(name, part)
+        engine.advance(heartbeat)
+        yield engine.results()
+
+
+def _cut(feeds: Mapping[str, ElementBatch], size: int) -> Iterator[tuple[dict[str, ElementBatch], int]]:
+    """Give batches with their heartbeats, as those of sources: the instant of the first row that is not in it."""
     for first in range(0, max(len(feed.tau) for feed in feeds.values()), size):
         part = slice(first, first + size)
-        for name, feed in feeds.items():
-            engine.push(name, ElementBatch(feed.tau[part], tuple(column[part] for column in feed.columns)))
         ends = [int(feed.tau[part.stop]) for feed in feeds.values() if part.stop < len(feed.tau)]
-        engine.advance(min(ends, default=max(int(feed.tau[-1]) for feed in feeds.values()) + 1))
-        yield engine.results()
+        parts = {
+            name: ElementBatch(feed.tau[part], tuple(column[part] for column in feed.columns))
+            for name, feed in feeds.items()
+        }
+        yield parts, min(ends, default=max(int(feed.tau[-1]) for feed in feeds.values()) + 1)
 
 
 def check(name: str, feeds: Mapping[str, ElementBatch], changes: list[ChangeBatch]) -> None:

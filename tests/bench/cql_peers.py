@@ -2,9 +2,9 @@
 
 Peers give the row of each element that enters, at its instant, as the engine does; the engine also gives what leaves.
 `mean_at_ends` asks less, of both: means at the end of each slide, which is a batch of the peers. What is timed begins
-with columns in memory, as the engine's elements are, on one thread, in processor time; rounds are interleaved, and each
-result is compared with the engine's. The size of a batch is the least delay of an answer, so several are measured, each
-beside the engine at the same size.
+with batches in memory, as columns of peers and elements of the engine, on one thread, in processor time; rounds are
+interleaved, and each result is compared with the engine's. The size of a batch is the least delay of an answer, so
+several are measured, each beside the engine at the same size.
 """
 
 import os
@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import starmap
 from statistics import median
 from typing import Any, Final
 
@@ -158,9 +159,8 @@ def list_ends(feed: ElementBatch, size: int) -> range:
 
 
 def iterate_peer(name: str, query: Query, feeds: Mapping[str, ElementBatch], size: int) -> Iterator[list[NDArray[Any]]]:
-    """Yield the columns of each batch of a workload."""
-    for tables, first in cut(name, feeds, size):
-        yield query(tables, first)
+    """Return the columns of each batch of a workload, which are cut before."""
+    return starmap(query, list(cut(name, feeds, size)))
 
 
 def join_steps(steps: Iterable[list[NDArray[Any]]]) -> list[NDArray[Any]]:
