@@ -37,6 +37,8 @@ class _Followed:
     query: "TapQuery"
     identity: str
     position: int
+    kept_up_s: float
+    """When it last had all that had arrived, by the monotonic clock [s]; when it was taken up before that."""
     rests_until_s: float = 0.0
     failures: int = 0
     error: str = ""
@@ -109,13 +111,21 @@ class TapService:
             self._read_at_s = now_s
             self._read_queries()
         newest = self._tap.newest
+        self._note_pace(newest, now_s)
         due = [each for each in self._followed.values() if each.position < newest and each.rests_until_s <= now_s]
         for name, followed in list(self._followed.items()):
             if followed in due:
                 self._step(name, followed, newest)
+                self._note_pace(newest, now_s)
                 self._write_in_time(newest)
         self._write_in_time(newest)
         return bool(due)
+
+    def _note_pace(self, newest: int, at_s: float) -> None:
+        """Note which queries have taken all records that there were at a time [s]."""
+        for followed in self._followed.values():
+            if followed.position >= newest:
+                followed.kept_up_s = at_s
 
     def _read_queries(self) -> None:
         """Take up queries that were added, and leave those that were removed."""
@@ -137,7 +147,7 @@ class TapService:
                 self._broken[name] = str(error)
                 continue
             self._broken.pop(name, None)
-            self._followed[name] = _Followed(query, entry.identity, query.position)
+            self._followed[name] = _Followed(query, entry.identity, query.position, self._monotonic())
 
     def _step(self, name: str, followed: _Followed, newest: int) -> None:
         try:
@@ -196,9 +206,10 @@ class TapService:
         positions = [each.position for each in self._followed.values()]
         errors = {name: each.error for name, each in self._followed.items() if each.error}
         record = min(positions, default=newest)
+        kept_up_s, slowest = min(((each.kept_up_s, name) for name, each in self._followed.items()), default=(None, ""))
         status = TapStatus(
             self._clock(), record, newest - record, len(positions) + len(self._broken), self._ignored,
-            {**self._broken, **errors},
+            {**self._broken, **errors}, slowest, 0.0 if kept_up_s is None else self._wrote_at_s - kept_up_s,
         )  # fmt: skip
         # On a full disk the status grows old, which says so.
         with suppress(OSError):

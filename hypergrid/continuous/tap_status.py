@@ -17,6 +17,8 @@ EVERY_S: Final = 2.0
 """How often the status is written [s]."""
 SILENT_S: Final = 30.0
 """Age from which on a status says that its program hangs [s]."""
+LATE_S: Final = 300.0
+"""Time for which a query has not taken all that arrived, from which on its alerts count as late [s]."""
 _NOT_FOLLOWED: Final = "no program evaluates the queries over the tap; start 'hypergrid cql watch {}'"
 
 
@@ -35,6 +37,10 @@ class TapStatus:
     """Readings that arrived too late for the tap, or whose clock is ahead, since the program began."""
     errors: Mapping[str, str] = field(default_factory=dict)
     """Why queries are not evaluated, by name."""
+    slowest: str = ""
+    """The query that has not taken all that arrived for the longest time."""
+    behind_s: float = 0.0
+    """That time [s]."""
 
 
 def write_status(archive: Path, status: TapStatus) -> None:
@@ -66,7 +72,7 @@ def find_query_error(archive: Path, name: str) -> str:
 
 
 def find_tap_trouble(archive: Path, now_ns: int) -> str:
-    """Return why queries over the tap of an archive are not evaluated now; empty if they are, or if there are none.
+    """Return why queries over the tap of an archive are not evaluated in time; empty if they are, or if there are none.
 
     Parameters
     ----------
@@ -84,4 +90,6 @@ def find_tap_trouble(archive: Path, now_ns: int) -> str:
     if status.errors:
         name, error = next(iter(status.errors.items()))
         return f"the query {name!r} over the tap is not evaluated: {error}"
+    if status.behind_s > LATE_S:
+        return f"the query {status.slowest!r} over the tap has been behind what arrives for {status.behind_s:.0f} s"
     return ""

@@ -1,7 +1,7 @@
 """Dead-man's switch: a heartbeat that stops when alerting itself is silent.
 
 Alerts that do not come look like quiet. So as long as standing queries are evaluated, alerts are delivered, and queries
-over the tap are followed, a heartbeat goes to an address outside, which warns when it hears none. It goes the way of
+over the tap keep up, a heartbeat goes to an address outside, which warns when it hears none. It goes the way of
 alerts, signed and to allowed hosts only, but is never kept for later: a heartbeat that is late says nothing.
 """
 

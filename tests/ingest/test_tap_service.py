@@ -1,15 +1,17 @@
 """The program that evaluates queries over the tap: turns of slow queries, and what their windows may take."""
 
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.cli.commands import app
 from hypergrid.continuous.live import LiveOptions, TapBatch, TapQuery, add_tap_query, open_store
 from hypergrid.continuous.live.tap_query import TapStep
+from hypergrid.continuous.tap_status import FOLDER, LOCK, find_tap_trouble
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import SECOND_NS
 from hypergrid.query import OpenArchive
@@ -68,6 +70,32 @@ def test_a_slow_query_rests_while_readings_arrive_and_it_keeps_pace(
         service.work()
         reached.append(int((store.find("a").snapshot or "-0").rpartition("-")[2]))
     assert reached == positions
+
+
+def test_a_query_that_does_not_keep_up_is_trouble_until_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = create_network(tmp_path / "a", stations=3, now_ns=START_NS)
+    add_tap_query(archive, "slow", HOT, LiveOptions(START_NS, 60.0))
+    append(archive, 0, 5)
+    # A step takes a frame, and two come during each of the first ones.
+    monkeypatch.setattr(tap, "BATCH_BYTES", 1)
+    step, begins, now_s = TapQuery.step, iter([5, 10, 15, 20]), [0.0]
+
+    def step_slowly(query: TapQuery, batch: TapBatch) -> TapStep:
+        for begin in islice(begins, 2):
+            append(archive, begin, 5)
+        now_s[0] += 200.0
+        return step(query, batch)
+
+    monkeypatch.setattr(TapQuery, "step", step_slowly)
+    service = TapService(archive, notify=lambda _: None, clock=lambda: START_NS, monotonic=lambda: now_s[0])
+    troubles = []
+    with wait_for_lock(archive.path / FOLDER / LOCK):
+        while service.work():
+            troubles.append(find_tap_trouble(archive.path, START_NS))
+    late = [f"the query 'slow' over the tap has been behind what arrives for {age_s} s" for age_s in (400, 600, 800)]
+    assert troubles == ["", *late, ""]
 
 
 def test_the_command_says_what_windows_may_take(tmp_path: Path) -> None:

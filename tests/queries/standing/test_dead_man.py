@@ -100,6 +100,13 @@ def test_no_heartbeat_comes_while_the_tap_is_not_followed(standing: StandingQuer
         assert standing.dead_mans_switch.find_trouble() == (
             "the query 'hot' over the tap is not evaluated: no such unit"
         )
+        write_status(live.folder, TapStatus(clock.time_ns(), queries=2, slowest="hot", behind_s=299.0))
+        assert standing.dead_mans_switch.find_trouble() == ""
+        write_status(live.folder, TapStatus(clock.time_ns(), queries=2, slowest="hot", behind_s=301.0))
+        assert standing.dead_mans_switch.find_trouble() == (
+            "the query 'hot' over the tap has been behind what arrives for 301 s"
+        )
+        assert not standing.dead_mans_switch.beat()
         write_status(live.folder, TapStatus(clock.time_ns(), queries=0))
     # Without queries nothing is missed.
     assert standing.dead_mans_switch.beat()
