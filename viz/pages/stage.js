@@ -326,7 +326,7 @@ export class Stage {
       if (!this.isHeld && performance.now() - (this.gestured ?? -Infinity) < GESTURE_MS) this.on.moved(!this.areaPart.hidden);
     };
     map.onMove(offer);
-    // It may have been moved while it was drawn for the first time.
+    // It may have been moved while it was drawn, for the first time or again under finer cells.
     offer();
   }
 
@@ -346,7 +346,9 @@ export class Stage {
 /** Share of its height by which a map shows another stretch than at first. */
 function shareMoved({ figure: { plot: { x_range, y_range } } }) {
   const sides = [x_range, y_range].flatMap(({ start, end, reset_start, reset_end }) => [start - reset_start, end - reset_end]);
-  return Math.max(...sides.map(Math.abs)) / (y_range.reset_end - y_range.reset_start);
+  const share = Math.max(...sides.map(Math.abs)) / (y_range.reset_end - y_range.reset_start);
+  // A browser may have kept a figure of the version before, which does not say what it showed.
+  return Number.isFinite(share) ? share : 0;
 }
 
 /** What one question has to show; null where it has nothing yet. */

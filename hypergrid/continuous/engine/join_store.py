@@ -13,9 +13,9 @@ from hypergrid.continuous.engine.state import State, Stateful
 from hypergrid.continuous.join_plan import JoinPlan
 from hypergrid.core.errors import InvalidQuery
 
-CELLS: Final = 512
+HASHED_WORDS: Final = 512
 """Hashed words of a table at first."""
-MANY_CELLS: Final = 4096
+MANY_WORDS: Final = 4096
 """Hashed words from which on a table that is full gets twice the room."""
 
 
@@ -83,7 +83,7 @@ class JoinStore(Stateful):
         for entry in self._listed:
             words = self._tables[entry.table]
             words[kernel.SPAN] = words[kernel.USED] = max(words[kernel.SPAN], entry.head + 1)
-        self._resize_tables([CELLS] * len(self._tables))
+        self._resize_tables([HASHED_WORDS] * len(self._tables))
 
     def _lay_out(self) -> Integers:
         """Return words, of which inputs, entries, steps, runs and tables are views; lists follow."""
@@ -247,7 +247,7 @@ class JoinStore(Stateful):
         sizes = [0] * len(self._tables)
         for entry, words in zip(self._listed, self._entries, strict=True):
             sizes[entry.table] = int(words[kernel.MASK] + 1)
-        sizes[full] *= 2 if sizes[full] >= MANY_CELLS else 4
+        sizes[full] *= 2 if sizes[full] >= MANY_WORDS else 4
         self._resize_tables(sizes)
 
     def _list_chains(self) -> list[Integers]:

@@ -19,6 +19,7 @@ from hypergrid.continuous.algebra import (
     ToStream,
     WindowOf,
     inputs_of,
+    walk_operators,
 )
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.operators.aggregate import Grouping
@@ -34,6 +35,7 @@ from hypergrid.continuous.engine.operators.to_stream import ChangeStream, Relati
 from hypergrid.continuous.engine.operators.window import make_window
 from hypergrid.continuous.expressions import Reference, positions
 from hypergrid.continuous.properties import list_summed_windows
+from hypergrid.core.errors import InvalidQuery
 
 NO_NEEDS: Final = Needs(frozenset(), leaving=False, merged=False)
 
@@ -62,8 +64,8 @@ def below(operator: Operator) -> tuple[Operator, ...]:
     """Return the trees whose operators an operator takes elements of."""
     if isinstance(operator, MembershipOf):
         return operator.input, *joins_of(operator)
-    if isinstance(operator, ToStream) and operator.form == "rstream" and not operator.slide_ns:
-        return operator.input, *list_now_windows(operator.input)
+    if isinstance(operator, ToStream) and operator.form == "rstream":
+        return operator.input, *(list_inputs if operator.slide_ns else list_now_windows)(operator.input)
     return inputs_of(operator)
 
 
@@ -72,6 +74,11 @@ def list_now_windows(operator: Operator) -> tuple[Operator, ...]:
     if isinstance(operator, WindowOf):
         return (operator,) if operator.form == "now" else ()
     return tuple(dict.fromkeys(window for part in inputs_of(operator) for window in list_now_windows(part)))
+
+
+def list_inputs(operator: Operator) -> tuple[Operator, ...]:
+    """Return the streams and relations below an operator."""
+    return tuple(dict.fromkeys(each for each in walk_operators(operator) if not inputs_of(each)))
 
 
 def _all_of(operator: Operator) -> frozenset[int]:
@@ -129,7 +136,7 @@ def list_needs(operator: Operator, needs: Needs) -> Iterator[Needs]:
             yield from (Needs(frozenset(), slots=True) for _ in joins_of(operator))
         case ToStream(input=part, form="rstream"):
             yield Needs(needs.columns, order=needs.order, slots=True)
-            # The instants of windows of one instant, which are all among those of their merged elements.
+            # The instants of windows of one instant, which are all among those of their merged elements, or of inputs.
             yield from (Needs(frozenset(), leaving=False) for _ in below(operator)[1:])
         case BagOf(form="union", left=left, right=right):
             yield from (Needs(needs.columns, order=needs.order) for _ in (left, right))
@@ -223,8 +230,10 @@ class EnginePlanner:
         evaluator = self._evaluator
         match operator:
             case StreamInput() | RelationInput():
-                source = InputSource(operator, needs, evaluator)
-                return self._sources.setdefault(operator.name, source)
+                if operator.name in self._sources:
+                    # Elements are pushed by this name, and handed over once.
+                    raise InvalidQuery(f"input {operator.name!r} is read as two kinds of rows; give each its own name")
+                return self._sources.setdefault(operator.name, InputSource(operator, needs, evaluator))
             case SampleOf():
                 return Sample(operator, parts[0], evaluator)
             case WindowOf():

@@ -18,7 +18,7 @@ from hypergrid.continuous.algebra import (
 )
 from hypergrid.continuous.engine.batch import ElementBatch
 from hypergrid.continuous.engine.engine import ContinuousEngine
-from hypergrid.continuous.engine.join_store import CELLS
+from hypergrid.continuous.engine.join_store import HASHED_WORDS
 from hypergrid.continuous.expressions import Attribute, Operation, Reference
 
 _ATTRIBUTES: Final = (Attribute("a", "integer"), Attribute("b", "number"))
@@ -39,7 +39,7 @@ TREES: Final[tuple[Operator, ...]] = (
 def warm() -> None:
     """Compile every function for its argument types; returns at once if they are cached."""
     # More keys than tables and indexes hold at first, so that they grow.
-    count = CELLS
+    count = HASHED_WORDS
     columns = (np.arange(count), np.zeros(count))
     for tree in TREES:
         engine = ContinuousEngine(tree)

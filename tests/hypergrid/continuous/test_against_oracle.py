@@ -72,7 +72,7 @@ def test_cuts_and_arrival_do_not_matter(block: int) -> None:
 @pytest.mark.parametrize("block", range(10))
 def test_joins_go_on_where_their_output_and_their_tables_are_full(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join_operator, "ROOM", 2)
-    monkeypatch.setattr(join_store, "CELLS", 1)
+    monkeypatch.setattr(join_store, "HASHED_WORDS", 1)
     joins = 0
     for seed in range(40 * block, 40 * block + 40):
         case = random_case(seed)

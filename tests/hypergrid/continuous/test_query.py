@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import hypergrid as hg
+from hypergrid.continuous.engine.operators import to_stream
 from hypergrid.core.errors import InvalidQuery
 
 SECOND = 1_000_000_000
@@ -252,6 +253,20 @@ def test_a_clock_that_jumps_is_refused_where_rows_would_repeat_without_end() -> 
     assert len(whole) == 5 * 10**6 + 1
     # Where the relation empties, there is nothing to repeat.
     assert len(source.query("Rstream(Select x From S [Range 10 Seconds Slide 1 Second])").run()) == 10 * (count + 1)
+
+
+def test_rows_may_repeat_for_as_long_as_readings_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(to_stream, "MOST_REPEATED", 50)
+    frame = pd.DataFrame({"tau": np.arange(300) * 10**9, "x": 1.0})
+    # A count that stays the same for much longer.
+    text = "Rstream(Select count(*) as k From S [Range 10 Seconds Slide 1 Second])"
+    counts = hg.continuous({"S": frame}).query(text).run()
+    assert counts["k"].tolist()[9:290] == [10] * 281
+    frame.loc[200:, "tau"] += 5000 * 10**9
+    hours = text.replace("10 Seconds", "2 Hours")
+    assert len(hg.continuous({"S": frame[:200]}).query(hours).run(until=np.int64(240 * 10**9))) == 241
+    with pytest.raises(InvalidQuery, match=r"at each instant from 1970-01-01T00:03:19Z to 1970-01-01T01:26:40Z"):
+        hg.continuous({"S": frame}).query(hours).run()
 
 
 def test_a_small_slide_over_long_gaps_looks_at_instants_with_rows_only() -> None:

@@ -9,7 +9,7 @@ DISTINCT, EXCEPT, INTERSECT = 0, 1, 2
 """Bags that are computed of multiplicities m, and n: min(m, 1), max(m - n, 0), min(m, n)."""
 NONE: Final = -1
 FEW: Final = 32
-"""Elements of an instant whose rows are compared with each other, and need no numbers."""
+"""Most elements of an instant whose rows are compared with each other, and need no numbers."""
 
 
 class NetOutput(NamedTuple):
@@ -28,7 +28,10 @@ class NetElements(NamedTuple):
     rows: Integers
     """Rows of bits, shape (n, columns)."""
     number: Integers
-    """Number of each row, from n on; -1 where rows have none, and are compared with each other."""
+    """Number of each row, from n on; -1 where rows have none, and are compared with each other.
+
+    These then have that of the first element of their instant with an equal row.
+    """
     counts: Integers
     """Zero for each number; zero again afterwards."""
     first: Integers
@@ -84,7 +87,8 @@ def net_changes(elements: NetElements, out: NetOutput, shown: Word) -> Word:
     What enters keeps the order of its elements, whatever else leaves: what others cancel are the last of equal ones.
 
     There must be room for n rows. Returns how many there are; -1 if the rows of an instant of more than `FEW` elements,
-    of which some leave, have no numbers.
+    of which some leave, have no numbers. Counts are zero then, too, and once these rows have numbers, the call can be
+    made again.
 
     Parameters
     ----------

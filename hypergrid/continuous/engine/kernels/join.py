@@ -92,7 +92,8 @@ TAU, SLOT_OF_ELEMENT, SIGN_OF_ELEMENT, FIRST_KEY = range(4)
 """Rows of what the loop is given of elements: instants, slots, signs of those of runs without one, and keys.
 
 Elements of all inputs are in runs that are in order of time: two of each input, of which the second one leaves. At an
-instant the first run comes before the second. Keys of the input come first; they are not read of what leaves.
+instant the first run comes before the second. Keys of the input come first; they are not read of what leaves, nor are
+those beyond the keys of an input and signs of runs that have one.
 """
 ELEMENT, SIGN_OF_COMBINATION, FIRST_SLOT = range(3)
 """Rows of combinations: elements, signs, and the slot of each input."""
@@ -569,7 +570,8 @@ def join_elements(
     Parameters
     ----------
     records, tables, words
-        Those of `JoinArrays`: numba takes single arrays in a quarter of the time of arrays in tuples.
+        Those of `JoinArrays`: numba takes single arrays in a quarter of the time of arrays in tuples. Words say where a
+        call that ended before it was done goes on.
     given
         Elements, shape (3 + keys, n).
     out

@@ -22,7 +22,7 @@ CHUNK: Final = 65_536
 MOST_ROOM: Final = 1 << 20
 """Rows that are listed together, at most, unless a relation is larger."""
 MOST_REPEATED: Final = 10_000_000
-"""Rows of a relation that are given while it does not change, at most: beyond, a clock has jumped."""
+"""Rows of a relation that are given while nothing comes and it does not change, at most: beyond, a clock has jumped."""
 
 
 class StreamMaker(StepOperator):
@@ -71,7 +71,7 @@ class ChangeStream(StreamMaker):
 class RelationStream(StreamMaker):
     """All rows of a relation, at multiples of a period, or at the instants of the windows of one instant below.
 
-    These windows are inputs, too.
+    These windows are inputs, too; with a period the streams and relations below are.
     """
 
     STATE = (*StreamMaker.STATE, "_next", "_relation", "_repeated", "_changed_ns")
@@ -83,7 +83,7 @@ class RelationStream(StreamMaker):
         self._slide_ns = operator.slide_ns
         self._next: int | None = None
         self._relation = RelationState(np.empty(0, np.int64), np.empty(0, np.int64), np.zeros(2, np.int64))
-        # Rows given since the last change, and its instant.
+        # Rows given since anything arrived or changed, and its instant.
         self._repeated, self._changed_ns = 0, NULL_INTEGER
 
     def load(self, state: State) -> None:
@@ -127,10 +127,9 @@ class RelationStream(StreamMaker):
         room = 1024
         while len(instants):
             out = RelationOutput(np.empty(room, np.int64), np.empty(room, np.int64))
-            before = int(state[1])
             done, written = list_relation(self._relation, elements.tau, elements.signs(), elements.slots, instants, out)
             if self._slide_ns:
-                self._count_repeated(elements, before, out.tau[:written], heartbeat)
+                self._count_repeated(inputs, out.tau[:written], heartbeat)
             if written:
                 taus.append(out.tau[:written].copy())
                 slots.append(out.slot[:written].copy())
@@ -152,24 +151,28 @@ class RelationStream(StreamMaker):
             )
         )
 
-    def _count_repeated(self, elements: Elements, before: int, given: Integers, heartbeat: int) -> None:
-        """Count rows that are given without a change.
+    def _count_repeated(self, inputs: Sequence[Elements], given: Integers, heartbeat: int) -> None:
+        """Count rows that are given while nothing comes and they do not change.
 
         Raises
         ------
         InvalidQuery
             They are too many.
         """
-        done = int(self._relation.state[1])
-        if done > before:
-            self._changed_ns = int(elements.tau[done - 1])
-            self._repeated = len(given) - int(np.searchsorted(given, self._changed_ns))
-        else:
-            self._repeated += len(given)
+        if not len(given):
+            return
+        last, upto = int(given[-1]), heartbeat
+        for tau in (part.tau for part in inputs):
+            count = int(tau.searchsorted(last, side="right"))
+            if count and tau[count - 1] > self._changed_ns:
+                self._changed_ns = int(tau[count - 1])
+                self._repeated = -int(given.searchsorted(self._changed_ns))
+            if count < len(tau):
+                upto = min(upto, int(tau[count]))
+        self._repeated += len(given)
         if self._repeated <= MOST_REPEATED:
             return
         rows, first = int(self._relation.state[0]), max(self._changed_ns, self.first_tau or 0)
-        upto = min(int(elements.tau[done]), heartbeat) if done < len(elements) else heartbeat
         raise InvalidQuery(
             f"Rstream each {duration_text(self._slide_ns)} would give {rows:,} rows, which do not change, at each "
             f"instant from {format_instant(first)} to {format_instant(upto)}: "

@@ -146,6 +146,12 @@ def test_compiled_functions_are_a_closed_list_of_at_most_twelve_with_one_special
     }
 
 
+def test_an_input_is_read_as_one_kind_of_rows() -> None:
+    both = BagOf("union", stream("S", "a:i"), stream("S", "b:i"))
+    with pytest.raises(InvalidQuery, match="input 'S' is read as two kinds of rows"):
+        ContinuousEngine(both)
+
+
 @pytest.mark.parametrize("window", [
     WindowOf(stream("S", "a:i v:n"), "range", range_ns=20, slide_ns=5),
     WindowOf(stream("S", "a:i v:n"), "unbounded"),

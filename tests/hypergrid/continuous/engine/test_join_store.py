@@ -138,7 +138,7 @@ def test_keys_that_come_and_go_take_no_more_room_and_enter_no_row_again(monkeypa
 
 
 def test_keys_without_an_index_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join_store, "CELLS", 1)
+    monkeypatch.setattr(join_store, "HASHED_WORDS", 1)
     plan = plan_windows([(0, 1), (1, 3), (2, 4)])
     assert any(entry.of_index is None for entry in list_entries(plan))
     streams = (stream("R", "a:i"), stream("S", "a:i b:i"), stream("T", "a:i b:i"))
