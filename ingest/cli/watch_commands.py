@@ -10,6 +10,7 @@ import typer
 
 from hypergrid.cli.archive_argument import ArchiveArgument
 from hypergrid.cli.console import show_message
+from hypergrid.cli.cql_run import TablesOption, parse_tables
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.names import make_slug
 from hypergrid.core.times import parse_wait
@@ -34,6 +35,7 @@ def watch_tap(
             min=1, help="Memory that the windows of each query of a FILE may take [bytes]; 256 MiB where absent."
         ),
     ] = None,
+    table: TablesOption = None,
     only_add: Annotated[bool, typer.Option("--only-add", help="Add the queries, and end.")] = False,
 ) -> None:
     """Evaluate queries over readings as they arrive, before slices are assembled, until Ctrl-C or SIGTERM.
@@ -61,6 +63,7 @@ def watch_tap(
                 0.0 if disorder is None else parse_wait(disorder, "--disorder", may_be_zero=True),
                 after_record=tap.newest,
             ),
+            tables=parse_tables(table),
             allowed_bytes=ALLOWED_BYTES if memory is None else memory,
         ).close()
         show_message(f"{name} is added; it begins now")

@@ -192,10 +192,10 @@ class KeptQueries:
         key = (entry.text, *sorted(entry.options.tables.values()), *archive.variables)
         if key not in self._forms:
             from hypergrid.continuous.archive_query import ContinuousArchive, open_inputs  # noqa: PLC0415 - numba
-            from hypergrid.continuous.live.tables import unpack_table  # noqa: PLC0415 - numba
+            from hypergrid.continuous.live.tables import read_tables  # noqa: PLC0415 - numba
             from queries.continuous.explanation import list_keys  # noqa: PLC0415 - parses SQL
 
-            tables = {label: unpack_table(content) for label, content in self._open().read_tables(entry).items()}
+            tables = read_tables(self._open(), entry)
             tree = ContinuousArchive(open_inputs(archive, tables)).query(entry.text).bound.tree
             self._forms[key] = ResultForm(tree.is_stream, tree.attributes, tuple(list_keys(tree)))
         return self._forms[key]

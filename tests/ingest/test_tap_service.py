@@ -1,5 +1,6 @@
 """The program that evaluates queries over the tap: turns of slow queries, and what their windows may take."""
 
+import time
 from itertools import count, islice
 from pathlib import Path
 
@@ -96,6 +97,43 @@ def test_a_query_that_does_not_keep_up_is_trouble_until_it_does(
             troubles.append(find_tap_trouble(archive.path, START_NS))
     late = [f"the query 'slow' over the tap has been behind what arrives for {age_s} s" for age_s in (400, 600, 800)]
     assert troubles == ["", *late, ""]
+
+
+def test_a_query_over_the_tap_keeps_the_tables_that_it_names(tmp_path: Path) -> None:
+    archive = create_network(tmp_path / "a", stations=3, now_ns=START_NS)
+    append(archive, 0, 3)
+    limits, other, file = (tmp_path / name for name in ("limits.csv", "other.csv", "above.cql"))
+    limits.write_text("station,most\ns0,15\ns1,25\n")
+    other.write_text("station,tau\ns0,2023-11-14T22:13:20Z\n")
+    file.write_text(
+        "Select Istream(a.station, l.most) From air_temperature [Now] a, limits l "
+        "Where a.station = l.station and a.value > l.most EMIT NOW"
+    )
+    words = ["cql", "watch", str(archive.path), str(file), "--only-add"]
+    missing = CliRunner().invoke(app, words)
+    assert "limits" in str(missing.exception)
+    done = CliRunner().invoke(app, [*words, "--table", f"limits={limits}", "--table", f"other={other}"])
+    assert done.exit_code == 0, done.output
+    [entry] = open_store(archive.path).list_entries()
+    assert list(entry.options.tables) == ["limits"]
+    # The file is not needed any more.
+    limits.unlink()
+    begin_ns = time.time_ns() // 10**6 * 10**6
+    with Spool.open(archive.path / SPOOL) as spool:
+        spool.append(
+            record(number % 3, begin_ns + number * 10**6, 20.0, begin_ns + number * 10**6) for number in range(6)
+        )
+        spool.flush()
+    service = TapService(archive, notify=lambda _: None)
+    assert service.work()
+    rows = [each.row for each in open_store(archive.path).list_elements("above")]
+    assert rows == [("s0", 15.0), ("s0", 15.0)]
+    # A stream would have to go on with the readings.
+    file.write_text("Select Istream(a.station) From air_temperature [Now] a, other [Now] o Where a.station = o.station")
+    refused = CliRunner().invoke(
+        app, [*words[:-2], str(file.rename(tmp_path / "both.cql")), words[-1], "--table", f"other={other}"]
+    )
+    assert "other" in str(refused.exception)
 
 
 def test_the_command_says_what_windows_may_take(tmp_path: Path) -> None:

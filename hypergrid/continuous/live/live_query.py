@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hypergrid.continuous.algebra import RelationInput, StreamInput, walk_operators
 from hypergrid.continuous.archive_catalogue import NEIGHBOURS, STATIONS
 from hypergrid.continuous.archive_query import ArchiveInputs, ArchiveQuery, open_inputs, read_instant
 from hypergrid.continuous.language import project_windows
@@ -21,7 +20,7 @@ from hypergrid.continuous.live.store import (
     StepTaken,
     open_store,
 )
-from hypergrid.continuous.live.tables import pack_table, tabulate_elements, tabulate_rows, unpack_table
+from hypergrid.continuous.live.tables import pack_tables, read_tables, tabulate_elements, tabulate_rows
 from hypergrid.continuous.names import check_live_name
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.times import SECOND_NS
@@ -62,9 +61,8 @@ class LiveQuery:
     def __init__(self, archive: OpenArchive, store: LiveStore, name: str) -> None:
         self._archive, self._store, self._name = archive, store, name
         entry = store.find(name)
-        tables = {label: unpack_table(content) for label, content in store.read_tables(entry).items()}
         try:
-            query = _read_query(open_inputs(archive, tables), entry.text)
+            query = _read_query(open_inputs(archive, read_tables(store, entry)), entry.text)
         except InvalidQuery as error:
             raise InvalidQuery(
                 f"live query {name!r} does not fit the archive any more, and stands where it is: {error}"
@@ -227,12 +225,6 @@ def _read_query(inputs: ArchiveInputs, text: str) -> ArchiveQuery:
     return replace(query, catalogue=replace(query.catalogue, static=query.catalogue.static - own))
 
 
-def _list_names(query: ArchiveQuery) -> set[str]:
-    """Return the names of the streams and relations that a query reads."""
-    leaves = walk_operators(query.bound.tree)
-    return {leaf.name for leaf in leaves if isinstance(leaf, StreamInput | RelationInput)}
-
-
 def find_start(archive: OpenArchive, start: object = None) -> int:
     """Return where the stretch of a live query begins [ns]: an instant as in queries, or the first reading."""
     if start is not None:
@@ -266,6 +258,5 @@ def add_query(
     require_share(query.rewritten.tree, query.catalogue.rates, allowed_bytes, groups=query.catalogue.groups)
     ArchiveVersions(query, options.start_ns, idle_s=options.idle_s, disorder_s=options.disorder_s)
     store = open_store(inputs.archive.path)
-    used = {label: frame for label, frame in query.tables.frames.items() if label in _list_names(query)}
-    store.add(name, text, options, {label: pack_table(query.inputs.tables[label]) for label in used})
+    store.add(name, text, options, pack_tables(query))
     return store

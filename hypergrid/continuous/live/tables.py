@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from hypergrid.continuous.algebra import RelationInput, StreamInput, walk_operators
+from hypergrid.continuous.archive_query import ArchiveQuery
 from hypergrid.continuous.expressions import NULL_INTEGER, Attributes, Kind
 from hypergrid.continuous.live.evaluation import LiveElement
 from hypergrid.continuous.live.rows import Row
-from hypergrid.continuous.live.store import GivenElement
+from hypergrid.continuous.live.store import GivenElement, LiveEntry, LiveStore
 from hypergrid.continuous.records import SIGN, TAU
 from hypergrid.continuous.sources.batch import Integers
 from hypergrid.core.lazy_libraries import pd
@@ -27,6 +29,13 @@ SNAPSHOT: Final = "snapshot"
 """Column of the snapshot that an element was computed from."""
 
 
+def pack_tables(query: ArchiveQuery) -> dict[str, bytes]:
+    """Return the tables of the user that a query reads, packed, by name."""
+    leaves = walk_operators(query.bound.tree)
+    named = {leaf.name for leaf in leaves if isinstance(leaf, StreamInput | RelationInput)}
+    return {label: pack_table(query.inputs.tables[label]) for label in query.tables.frames if label in named}
+
+
 def pack_table(frame: "pandas.DataFrame") -> bytes:
     """Return a table as Parquet, units included."""
     content = io.BytesIO()
@@ -37,6 +46,11 @@ def pack_table(frame: "pandas.DataFrame") -> bytes:
 def unpack_table(content: bytes) -> "pandas.DataFrame":
     """Return the table of `pack_table`."""
     return pd.read_parquet(io.BytesIO(content))
+
+
+def read_tables(store: LiveStore, entry: LiveEntry) -> "dict[str, pandas.DataFrame]":
+    """Return the tables that are kept with a query, by name."""
+    return {label: unpack_table(content) for label, content in store.read_tables(entry).items()}
 
 
 def tabulate_elements(elements: Sequence[GivenElement], attributes: Attributes) -> "pandas.DataFrame":

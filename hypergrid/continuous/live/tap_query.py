@@ -7,7 +7,7 @@ archive, from recent readings in memory; those older than these are counted, as 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from hypergrid.continuous.live.archive_versions import ArchiveVersions, refuse_s
 from hypergrid.continuous.live.disorder import TapClock
 from hypergrid.continuous.live.evaluation import LiveEvaluation, LiveStep
 from hypergrid.continuous.live.store import LiveEntry, LiveOptions, LiveStore, open_store
+from hypergrid.continuous.live.tables import pack_tables, read_tables
 from hypergrid.continuous.live.tap_memory import LateLimits, TapArchive, TapBatch, TapMemory
 from hypergrid.continuous.names import check_live_name
 from hypergrid.continuous.sources import list_demands
@@ -124,7 +125,7 @@ class TapQuery:
         self._options = entry.options
         if entry.options.source != "tap":
             raise InvalidQuery(f"live query {name!r} follows the archive; 'hypergrid serve' evaluates it")
-        inputs = open_inputs(archive)
+        inputs = open_inputs(archive, read_tables(store, entry))
         query = ArchiveQuery(inputs, *inputs.choose(entry.text))
         self._at_once = query.bound.emit == "now"
         self._memory = TapMemory(archive.store, _list_variables(archive, query))
@@ -326,12 +327,16 @@ def add_tap_query(
     text: str,
     options: LiveOptions,
     *,
+    tables: Mapping[str, Any] | None = None,
     allowed_bytes: int = ALLOWED_BYTES,
 ) -> LiveStore:
     """Add a live query over the tap of an archive, and return the archive's live queries.
 
     Parameters
     ----------
+    tables
+        Frames, or paths of CSV and Parquet files, without instants; those that the text names are kept with the query
+        as they are now.
     options
         Where it begins, after which silence a station is not waited for, and how long readings are waited for at
         least, beside the disorder that is measured.
@@ -346,12 +351,12 @@ def add_tap_query(
     check_live_name(name)
     options = replace(options, source="tap")
     options.check()
-    inputs = open_inputs(archive)
+    inputs = open_inputs(archive, tables)
     query = ArchiveQuery(inputs, *inputs.choose(text))
     refuse_surfaces(query)
     require_share(query.rewritten.tree, query.catalogue.rates, allowed_bytes, groups=query.catalogue.groups)
     memory = TapMemory(archive.store, _list_variables(archive, query))
     _TapVersions(query, options, TapArchive(archive, memory))
     store = open_store(archive.path)
-    store.add(name, text, options)
+    store.add(name, text, options, pack_tables(query))
     return store
