@@ -111,21 +111,15 @@ class TapService:
             self._read_at_s = now_s
             self._read_queries()
         newest = self._tap.newest
-        self._note_pace(newest, now_s)
         due = [each for each in self._followed.values() if each.position < newest and each.rests_until_s <= now_s]
         for name, followed in list(self._followed.items()):
             if followed in due:
                 self._step(name, followed, newest)
-                self._note_pace(newest, now_s)
-                self._write_in_time(newest)
+            if followed.position >= newest:
+                followed.kept_up_s = now_s
+            self._write_in_time(newest)
         self._write_in_time(newest)
         return bool(due)
-
-    def _note_pace(self, newest: int, at_s: float) -> None:
-        """Note which queries have taken all records that there were at a time [s]."""
-        for followed in self._followed.values():
-            if followed.position >= newest:
-                followed.kept_up_s = at_s
 
     def _read_queries(self) -> None:
         """Take up queries that were added, and leave those that were removed."""

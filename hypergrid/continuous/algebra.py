@@ -303,3 +303,9 @@ def walk_operators(operator: Operator) -> Iterator[Operator]:
     yield operator
     for part in inputs_of(operator):
         yield from walk_operators(part)
+
+
+def list_leaves(operator: Operator) -> list[StreamInput | RelationInput]:
+    """Return the streams and relations that a tree reads, each once."""
+    leaves = (part for part in walk_operators(operator) if isinstance(part, StreamInput | RelationInput))
+    return list(dict.fromkeys(leaves))

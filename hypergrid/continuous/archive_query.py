@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hypergrid.continuous.algebra import Operator, RelationInput, StreamInput, walk_operators
+from hypergrid.continuous.algebra import Operator, RelationInput, StreamInput, list_leaves
 from hypergrid.continuous.archive_catalogue import NEIGHBOURS, SERIES_OF_VARIABLE, STATIONS, list_streams
 from hypergrid.continuous.columns import check_frame, instants_of
 from hypergrid.continuous.engine import ChangeBatch, ContinuousEngine, ElementBatch, Texts
@@ -235,7 +235,7 @@ class ArchiveQuery:
     @cached_property
     def surfaces(self) -> tuple[str, ...]:
         """Names of the relations that are surfaces of the archive."""
-        leaves = dict.fromkeys(part.name for part in walk_operators(self.bound.tree) if isinstance(part, RelationInput))
+        leaves = dict.fromkeys(part.name for part in list_leaves(self.bound.tree) if isinstance(part, RelationInput))
         return tuple(name for name in leaves if name in self.catalogue.origins.keys() - self.tables.frames.keys())
 
     def refuse_surfaces(self, remedy: str) -> None:
@@ -369,7 +369,7 @@ class ArchiveQuery:
         window = streams.window
         engine = ContinuousEngine(tree, texts)
         encoder = SourceEncoder(texts)
-        leaves = _list_leaves(tree)
+        leaves = list_leaves(tree)
         for leaf in leaves:
             if (given := self.read_beside(leaf, window, texts)) is not None:
                 engine.push(leaf.name, self._select(given, leaf, part, texts))
@@ -438,9 +438,7 @@ class ArchiveQuery:
         tree, texts = self.rewritten.tree, Texts()
         whole = self._open(tree, QueryPart(stretch, stretch.start_ns or 0)).window
         demands = list_demands(tree)
-        for leaf in dict.fromkeys(
-            each for each in walk_operators(tree) if isinstance(each, StreamInput | RelationInput)
-        ):
+        for leaf in list_leaves(tree):
             batch = self.read_beside(leaf, whole, texts)
             taus = batch.tau if batch is not None else np.empty(0, np.int64)
             if batch is None:
@@ -464,7 +462,7 @@ class ArchiveQuery:
         """Return the streams of the archive that a tree reads."""
         if part.read.order == "arrival":
             self.refuse_surfaces("it knows no arrivals: leave --order arrival out")
-        leaves = [part for part in walk_operators(tree) if isinstance(part, StreamInput)]
+        leaves = [part for part in list_leaves(tree) if isinstance(part, StreamInput)]
         of_archive = {leaf.name: leaf.attributes for leaf in leaves if leaf.name not in self.tables.frames}
         known = [_find_extent(self.tables, leaf.name) for leaf in leaves if leaf.name not in of_archive]
         extents = [extent for extent in known if extent is not None]
@@ -522,10 +520,6 @@ def begin_in_part(engine: ContinuousEngine, firsts: Mapping[str, int], window: W
         engine.advance(NULL_INTEGER + 1)
     engine.begin_at(window.start_ns if window.start_ns > first_ns else NULL_INTEGER + 1, firsts)
     return first_ns
-
-
-def _list_leaves(tree: Operator) -> list[StreamInput | RelationInput]:
-    return list(dict.fromkeys(part for part in walk_operators(tree) if isinstance(part, StreamInput | RelationInput)))
 
 
 def _cut_changes(batch: ChangeBatch, start_ns: int) -> ChangeBatch:

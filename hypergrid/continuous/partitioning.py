@@ -24,7 +24,7 @@ from hypergrid.continuous.algebra import (
     ToStream,
     WindowOf,
     inputs_of,
-    walk_operators,
+    list_leaves,
 )
 from hypergrid.continuous.algebra_text import column_text, duration_text, operator_text
 from hypergrid.continuous.expressions import Attributes, Expression, Operation, Reference
@@ -94,7 +94,7 @@ def find_partitioning(tree: Operator, static: frozenset[str], options: KeyOption
     keys, why_no_key = _find_keys(tree, static, options)
     horizon_ns = find_horizon(tree, static)
     why_no_time = "" if horizon_ns is not None else next(_explain_reach(tree, static), "")
-    if all(not isinstance(part, StreamInput) for part in walk_operators(tree)):
+    if not any(isinstance(part, StreamInput) for part in list_leaves(tree)):
         horizon_ns, why_no_time = None, "the query reads no stream"
     return Partitioning(keys, why_no_key, horizon_ns, why_no_time, shows_from_start(tree))
 
@@ -133,7 +133,7 @@ class _MeetError(Exception):
 
 
 def _find_keys(tree: Operator, static: frozenset[str], options: KeyOptions) -> tuple[dict[str, KeyColumns], str]:
-    leaves = {part.name: part for part in walk_operators(tree) if isinstance(part, StreamInput | RelationInput)}
+    leaves = {part.name: part for part in list_leaves(tree)}
     streams = [name for name, leaf in leaves.items() if leaf.is_stream]
     reasons: dict[str, None] = {}
     # Streams are dealt rather than given to all parts, relations given to all rather than dealt.
@@ -327,5 +327,4 @@ def _text_of(expression: Expression, attributes: Attributes) -> str:
 
 
 def _leaf_names(tree: Operator) -> str:
-    leaves = (part.name for part in walk_operators(tree) if isinstance(part, StreamInput | RelationInput))
-    return ", ".join(dict.fromkeys(leaves))
+    return ", ".join(dict.fromkeys(part.name for part in list_leaves(tree)))

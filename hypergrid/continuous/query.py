@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hypergrid.continuous.algebra import Operator, RelationInput, StreamInput, walk_operators
+from hypergrid.continuous.algebra import Operator, StreamInput, list_leaves
 from hypergrid.continuous.archive_query import ArchiveQuery, ContinuousArchive, open_inputs, read_instant
 from hypergrid.continuous.columns import instants_of
 from hypergrid.continuous.engine import ContinuousEngine
@@ -101,7 +101,7 @@ class LiveArchive(ContinuousArchive):
             The text is not valid, and the message underlines where; or a table does not fit.
         """
         catalogue, tables, bound = self.inputs.choose(text)
-        streams = {part.name for part in walk_operators(bound.tree) if isinstance(part, StreamInput)}
+        streams = {part.name for part in list_leaves(bound.tree) if isinstance(part, StreamInput)}
         # Tables arrive at their instants: nothing comes late.
         can_be_late = bool(streams - tables.frames.keys())
         maker = AtOnceQuery if bound.emit == "now" and can_be_late else ArchiveQuery
@@ -254,8 +254,7 @@ class ContinuousQuery:
         """Return an engine that has processed all elements up to an instant."""
         tree = self.rewritten.tree
         engine = ContinuousEngine(tree)
-        inputs = [part for part in walk_operators(tree) if isinstance(part, StreamInput | RelationInput)]
-        for part in dict.fromkeys(inputs):
+        for part in list_leaves(tree):
             engine.push(part.name, batch_of(self.source, part.name, part.attributes, engine.texts))
         engine.advance(_find_end(self.bound.tree, self.source) if until is None else min(until + 1, GREATEST_INTEGER))
         engine.finish()

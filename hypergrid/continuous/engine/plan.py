@@ -19,7 +19,7 @@ from hypergrid.continuous.algebra import (
     ToStream,
     WindowOf,
     inputs_of,
-    walk_operators,
+    list_leaves,
 )
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.operators.aggregate import Grouping
@@ -65,7 +65,7 @@ def below(operator: Operator) -> tuple[Operator, ...]:
     if isinstance(operator, MembershipOf):
         return operator.input, *joins_of(operator)
     if isinstance(operator, ToStream) and operator.form == "rstream":
-        return operator.input, *(list_inputs if operator.slide_ns else list_now_windows)(operator.input)
+        return operator.input, *(list_leaves if operator.slide_ns else list_now_windows)(operator.input)
     return inputs_of(operator)
 
 
@@ -74,11 +74,6 @@ def list_now_windows(operator: Operator) -> tuple[Operator, ...]:
     if isinstance(operator, WindowOf):
         return (operator,) if operator.form == "now" else ()
     return tuple(dict.fromkeys(window for part in inputs_of(operator) for window in list_now_windows(part)))
-
-
-def list_inputs(operator: Operator) -> tuple[Operator, ...]:
-    """Return the streams and relations below an operator."""
-    return tuple(dict.fromkeys(each for each in walk_operators(operator) if not inputs_of(each)))
 
 
 def _all_of(operator: Operator) -> frozenset[int]:
@@ -233,7 +228,8 @@ class EnginePlanner:
                 if operator.name in self._sources:
                     # Elements are pushed by this name, and handed over once.
                     raise InvalidQuery(f"input {operator.name!r} is read as two kinds of rows; give each its own name")
-                return self._sources.setdefault(operator.name, InputSource(operator, needs, evaluator))
+                source = self._sources[operator.name] = InputSource(operator, needs, evaluator)
+                return source
             case SampleOf():
                 return Sample(operator, parts[0], evaluator)
             case WindowOf():

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.archive.diff import diff_from_log, merge_windows
-from hypergrid.continuous.algebra import RelationInput, StreamInput, walk_operators
+from hypergrid.continuous.algebra import RelationInput, StreamInput, list_leaves
 from hypergrid.continuous.archive_query import ArchiveQuery, SourceEncoder, begin_changes
 from hypergrid.continuous.engine import ElementBatch, Texts
 from hypergrid.continuous.engine.batch import bits_of
@@ -58,7 +58,7 @@ class ArchiveVersions:
         self.longest_disorder_ns = 0
         """Greatest disorder of a series that the last heartbeat took into account [ns]."""
         self.tree = query.rewritten.tree
-        leaves = dict.fromkeys(p for p in walk_operators(self.tree) if isinstance(p, StreamInput | RelationInput))
+        leaves = list_leaves(self.tree)
         self._relations = [leaf for leaf in leaves if isinstance(leaf, RelationInput)]
         self._streams = {leaf.name: leaf.attributes for leaf in leaves if isinstance(leaf, StreamInput)}
         self._demands = list_demands(self.tree)

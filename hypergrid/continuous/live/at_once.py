@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from hypergrid.continuous.algebra import RelationInput, StreamInput, walk_operators
+from hypergrid.continuous.algebra import RelationInput, list_leaves
 from hypergrid.continuous.archive_query import ArchiveQuery, OnFraction, SourceEncoder, cut_stream
 from hypergrid.continuous.engine import ElementBatch, Texts
 from hypergrid.continuous.frames import batch_of
@@ -81,8 +81,7 @@ class _ArrivalVersions:
     def __init__(self, query: ArchiveQuery, window: Window) -> None:
         tree = query.rewritten.tree
         self._query, self._window = query, window
-        leaves = (part for part in walk_operators(tree) if isinstance(part, StreamInput | RelationInput))
-        self._leaves = list(dict.fromkeys(leaves))
+        self._leaves = list_leaves(tree)
         self._rows: dict[str, _ArrivedRows] = {}
         demands, archive = list_demands(tree), query.inputs.archive
         for leaf in self._leaves:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from hypergrid.continuous.algebra import RelationInput, StreamInput, walk_operators
+from hypergrid.continuous.algebra import list_leaves
 from hypergrid.continuous.archive_query import ArchiveQuery
 from hypergrid.continuous.expressions import NULL_INTEGER, Attributes, Kind
 from hypergrid.continuous.live.evaluation import LiveElement
@@ -31,8 +31,7 @@ SNAPSHOT: Final = "snapshot"
 
 def pack_tables(query: ArchiveQuery) -> dict[str, bytes]:
     """Return the tables of the user that a query reads, packed, by name."""
-    leaves = walk_operators(query.bound.tree)
-    named = {leaf.name for leaf in leaves if isinstance(leaf, StreamInput | RelationInput)}
+    named = {leaf.name for leaf in list_leaves(query.bound.tree)}
     return {label: pack_table(query.inputs.tables[label]) for label in query.tables.frames if label in named}
 
 

@@ -8,7 +8,6 @@ from hypergrid.continuous.algebra import RelationInput, StreamInput
 from hypergrid.continuous.engine.batch import (
     EMPTY,
     PHYSICAL,
-    Column,
     ElementBatch,
     Elements,
     Integers,
@@ -65,7 +64,7 @@ class InputSource(StepOperator):
         if not count:
             return
         is_plain = batch.is_plain
-        batch = _make_contiguous(batch, is_plain=is_plain)
+        batch = _make_contiguous(batch)
         tau = batch.tau
         is_later = tau[1:] >= tau[:-1]
         # `argmin` gives the first False if there is one, four times as fast as `all` says whether there is.
@@ -170,20 +169,17 @@ class InputSource(StepOperator):
         return elements
 
 
-def _make_contiguous(batch: ElementBatch, *, is_plain: bool) -> ElementBatch:
+def _make_contiguous(batch: ElementBatch) -> ElementBatch:
     """Return a batch whose arrays are contiguous and can be written to, as those of Arrow and slices of tables may not.
 
     The loops are compiled for such arrays; each other kind would be compiled when it first comes, which takes 17 s.
     """
-    parts: tuple[Column | None, ...] = (batch.tau, *batch.columns)
-    if batch.sign is not None or not is_plain:
-        parts = (*parts, *batch[2:])
+    parts = (batch.tau, *batch.columns, *batch[2:])
     for part in parts:
         if part is not None and not part.flags.carray:
             break
     else:
         return batch
-    parts = (batch.tau, *batch.columns, *batch[2:])
     tau, *others = (None if part is None else np.require(part, requirements=["C", "A", "W"]) for part in parts)
     assert tau is not None
     width = len(batch.columns)
