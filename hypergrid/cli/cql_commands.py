@@ -10,7 +10,7 @@ import typer
 
 from hypergrid.cli.archive_argument import ArchiveArgument, ArchiveCommand
 from hypergrid.cli.console import show_json, show_message
-from hypergrid.cli.cql_live import add_live, list_live, remove_live, show_rows_of_live, step_live
+from hypergrid.cli.cql_live import add_live, change_keep, list_live, remove_live, show_rows_of_live, step_live
 from hypergrid.cli.cql_run import TablesOption, backtest_statements, parse_tables, read_statements, run_statements
 from hypergrid.cli.options import JsonOption, SnapshotOption
 from hypergrid.continuous.records import StreamCatalogue
@@ -30,6 +30,7 @@ cql_app.command("run", cls=ArchiveCommand)(run_statements)
 cql_app.command("backtest", cls=ArchiveCommand)(backtest_statements)
 cql_app.command("add", cls=ArchiveCommand)(add_live)
 cql_app.command("list", cls=ArchiveCommand)(list_live)
+cql_app.command("keep", cls=ArchiveCommand)(change_keep)
 cql_app.command("remove", cls=ArchiveCommand)(remove_live)
 cql_app.command("step", cls=ArchiveCommand)(step_live)
 cql_app.command("rows", cls=ArchiveCommand)(show_rows_of_live)

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     from hypergrid.continuous.live import GivenElement, LiveEntry, LiveQuery, LiveStore
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the live query.")]
+ALWAYS: Final = "always"
+"""What is written in place of a duration for which results are kept."""
 PollOption = Annotated[str, typer.Option("--every", help="How often to look for a commit.")]
+
+KeepOption = Annotated[
+    str | None,
+    typer.Option(
+        "--keep", help="How long results are kept, and late readings correct them, such as 90d; always where absent."
+    ),
+]
 
 _AT_ONCE: Final = 10_000
 """Rows that are read at once."""
@@ -49,6 +58,7 @@ def add_live(  # noqa: PLR0913 - options of a command
         int | None, typer.Option("--memory", help="Memory that its windows may take [bytes]; 256 MiB where absent.")
     ] = None,
     table: TablesOption = None,
+    keep: KeepOption = None,
 ) -> None:
     """Add a query that follows the archive; it is kept beside it with the tables that it names."""
     from hypergrid.continuous.archive_query import open_inputs  # noqa: PLC0415 - numba and SQL
@@ -62,13 +72,30 @@ def add_live(  # noqa: PLR0913 - options of a command
         None if disorder is None else parse_wait(disorder, "--disorder", may_be_zero=True),
     )
     allowed_bytes = ALLOWED_BYTES if memory is None else memory
-    store = add_query(inputs, name, read_statements(file), options, allowed_bytes=allowed_bytes)
+    keep_s = None if keep is None else parse_keep(keep)
+    store = add_query(inputs, name, read_statements(file), options, allowed_bytes=allowed_bytes, keep_s=keep_s)
     entry = store.find(name)
     tables = f", with {len(entry.options.tables)} tables" if entry.options.tables else ""
     show_message(
         f"live query {name!r} begins at {format_instant(entry.options.start_ns)}{tables}; 'hypergrid cql step "
         f"{archive} --follow' or a server goes on with it"
     )
+
+
+def parse_keep(text: str) -> float | None:
+    """Return for how long results are kept [s]; None for "always"."""
+    return None if text == ALWAYS else parse_wait(text, "the time for which results are kept")
+
+
+def change_keep(
+    archive: ArchiveArgument,
+    name: NameArgument,
+    keep: Annotated[str, typer.Argument(metavar="DURATION", help="Such as 90d, a day or longer; or always.")],
+) -> None:
+    """Change how long the results of a live query are kept; older ones are dropped as it goes on."""
+    keep_s = parse_keep(keep)
+    _open_store(open_archive(archive)).change_keep(name, keep_s)
+    show_message(f"results of {name!r} are kept {'always' if keep_s is None else f'for {keep}'}")
 
 
 def list_live(archive: ArchiveArgument, *, as_json: JsonOption = False) -> None:
@@ -88,6 +115,7 @@ def list_live(archive: ArchiveArgument, *, as_json: JsonOption = False) -> None:
         "snapshot",
         "disorder [s]",
         "late windows",
+        "kept from",
         "memory [bytes]",
         "tables",
         "state",
@@ -99,6 +127,7 @@ def list_live(archive: ArchiveArgument, *, as_json: JsonOption = False) -> None:
             (
                 row["name"], row["start"], row["heartbeat"] or "", row["snapshot"] or "",
                 f"{row['disorder_s'] or 0:g} ({row['disorder_from']})", row["late_windows"],
+                row["kept_from"] or "start",
                 "unknown" if row["projected_bytes"] is None else row["projected_bytes"], ", ".join(row["tables"]),
                 row["problem"] or row["state"],
             )
@@ -109,6 +138,7 @@ def list_live(archive: ArchiveArgument, *, as_json: JsonOption = False) -> None:
 
 def _describe(archive: OpenArchive, store: LiveStore, entry: LiveEntry) -> dict[str, Any]:
     from hypergrid.continuous.live import LiveQuery  # noqa: PLC0415 - as above
+    from hypergrid.continuous.live.evaluation import START  # noqa: PLC0415 - as above
 
     problem, projected = None, None
     try:
@@ -125,6 +155,9 @@ def _describe(archive: OpenArchive, store: LiveStore, entry: LiveEntry) -> dict[
         "source": options["source"],
         "is_newest": entry.options.source == "tap" or entry.snapshot == archive.snapshot,
         "late_windows": entry.late,
+        "keep_s": entry.retention.keep_s,
+        "kept_from": None if entry.retention.kept_ns == START else format_instant(entry.retention.kept_ns),
+        "too_late_windows": entry.retention.too_late,
         "projected_bytes": projected,
         "idle_s": options["idle_s"],
         "disorder_s": options["disorder_s"] if entry.disorder_s is None else entry.disorder_s,

@@ -116,6 +116,7 @@ class LiveArchive(ContinuousArchive):
         idle_s: float = 3600.0,
         disorder_s: float | None = None,
         allowed_bytes: int = ALLOWED_BYTES,
+        keep_s: float | None = None,
     ) -> LiveQuery:
         """Add a query that follows the archive; it is kept beside it with its state, results and tables.
 
@@ -132,6 +133,8 @@ class LiveArchive(ContinuousArchive):
             the newest readings of each series did, by their arrivals.
         allowed_bytes
             Memory that its windows may take at the archive's rates [bytes].
+        keep_s
+            How long its results are kept, at least [s], and readings may come late and correct them; always by default.
 
         Raises
         ------
@@ -142,7 +145,7 @@ class LiveArchive(ContinuousArchive):
             raise InvalidQuery("a live query needs its views in its text, Create View NAME As …; got views beside it")
         archive = self.inputs.archive
         options = LiveOptions(find_start(archive, start), float(idle_s), disorder_s)
-        store = add_query(self.inputs, name, text, options, allowed_bytes=allowed_bytes)
+        store = add_query(self.inputs, name, text, options, allowed_bytes=allowed_bytes, keep_s=keep_s)
         return LiveQuery(archive, store, name)
 
     def live_query(self, name: str) -> LiveQuery:

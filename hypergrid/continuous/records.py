@@ -6,6 +6,7 @@ from typing import Final, Literal, TypeAlias
 
 from hypergrid.continuous.algebra import Operator
 from hypergrid.continuous.expressions import Attributes
+from hypergrid.core.errors import HyperGridError
 
 TAU: Final = "tau"
 """Column of instants, of tables and of results."""
@@ -32,6 +33,10 @@ Groups: TypeAlias = Mapping[str, Mapping[str, float]]
 
 Each is that of a property of series: where the number of these is known, no combination of columns has more values.
 """
+
+
+class NoLongerKept(HyperGridError, LookupError):
+    """Results of a live query after a number, of which some are not kept any more; the message says how to go on."""
 
 
 @dataclass(frozen=True)

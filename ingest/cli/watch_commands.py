@@ -10,6 +10,7 @@ import typer
 
 from hypergrid.cli.archive_argument import ArchiveArgument
 from hypergrid.cli.console import show_message
+from hypergrid.cli.cql_live import KeepOption, parse_keep
 from hypergrid.cli.cql_run import TablesOption, parse_tables
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.names import make_slug
@@ -36,6 +37,7 @@ def watch_tap(
         ),
     ] = None,
     table: TablesOption = None,
+    keep: KeepOption = None,
     only_add: Annotated[bool, typer.Option("--only-add", help="Add the queries, and end.")] = False,
 ) -> None:
     """Evaluate queries over readings as they arrive, before slices are assembled, until Ctrl-C or SIGTERM.
@@ -65,6 +67,7 @@ def watch_tap(
             ),
             tables=parse_tables(table),
             allowed_bytes=ALLOWED_BYTES if memory is None else memory,
+            keep_s=None if keep is None else parse_keep(keep),
         ).close()
         show_message(f"{name} is added; it begins now")
     if only_add:

@@ -122,6 +122,7 @@ class KeptQueries:
         start: str | None = None,
         idle_s: float = 3600.0,
         disorder_s: float | None = None,
+        keep_s: float | None = None,
         maximum: int | None = None,
     ) -> LiveEntry:
         """Keep a query, with the options of `add_query`; it is durable on return.
@@ -146,7 +147,7 @@ class KeptQueries:
                 )
             archive = self._archive.latest()
             options = LiveOptions(find_start(archive, start), idle_s, disorder_s)
-            add_query(open_inputs(archive), name, text, options).close()
+            add_query(open_inputs(archive), name, text, options, keep_s=keep_s).close()
             self._read_at_s = float("-inf")
             return self.entry(name)
 
@@ -203,7 +204,13 @@ class KeptQueries:
     # Results.
 
     def list_elements(self, name: str, after: int, limit: int) -> list[GivenElement]:
-        """Return at most `limit` elements of a result with numbers above `after`, in their order."""
+        """Return at most `limit` elements of a result with numbers above `after`, in their order; 0 for all.
+
+        Raises
+        ------
+        NoLongerKept
+            Some of them are not kept any more.
+        """
         return self._open().list_elements(name, after, limit)
 
     def find_number(self, name: str, count: int) -> int:

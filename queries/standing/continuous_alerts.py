@@ -1,16 +1,19 @@
 """Kept continuous queries as users see them: a query with its result, and the alert that follows it."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hypergrid.continuous.names import check_live_name
 from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.core.times import format_timestamp, parse_wait
-from queries.continuous.kept import KeptQueries, ResultForm
+from queries.continuous.kept import NO_INSTANT, KeptQueries, ResultForm
 from queries.standing.definition import FOLLOWED, Conflict
 from queries.standing.service import StandingQueries
 
-_KEYS: Final = ("name", "text", "start", "idle", "disorder", "alert")
+if TYPE_CHECKING:
+    from hypergrid.continuous.live.store import ResultRetention
+
+_KEYS: Final = ("name", "text", "start", "idle", "disorder", "keep", "alert")
 _ALERT_KEYS: Final = ("to", "quiet", "title")
 
 
@@ -48,7 +51,8 @@ class ContinuousAlerts:
             Required keys: "name" and "text". Optional: "start" (where its stretch begins; by default at the first
             reading), "idle" ("1h": a series this long behind the newest reading is not waited for), "disorder" (how far
             behind the newest of its series a reading may come and not be late; by default as late as the newest
-            arrived) and "alert" (none where it is absent or null): an object with, all optional, "to" (as
+            arrived), "keep" (how long results are kept, such as "90d", and readings may come late and correct them; by
+            default always) and "alert" (none where it is absent or null): an object with, all optional, "to" (as
             of a standing query, by default "events"), "quiet" (how long no element of a key may come until the next one
             is a new episode, for streams; "10min") and "title".
 
@@ -76,7 +80,7 @@ class ContinuousAlerts:
             f"{key}_s": parse_wait(
                 document[key], f"{key!r} of the continuous query {name!r}", may_be_zero=key == "disorder"
             )
-            for key in ("idle", "disorder")
+            for key in ("idle", "disorder", "keep")
             if document.get(key) is not None
         }
         self.kept.add(str(name), text, start=start, maximum=self._standing.maximum, **options)
@@ -124,6 +128,7 @@ class ContinuousAlerts:
             "heartbeat": None if entry.heartbeat_ns is None else format_timestamp(entry.heartbeat_ns),
             "complete": self.kept.is_complete(name),
             "late_windows": entry.late,
+            **describe_retention(entry.retention),
             "error": error,
             "result": None if form is None else "stream" if form.is_stream else "relation",
             "columns": None if form is None else describe_columns(form),
@@ -139,6 +144,15 @@ class ContinuousAlerts:
         """Return the names of the standing queries that follow a kept one."""
         entries = self._standing.store.entries()
         return [entry.name for entry in entries if entry.definition.query.get(FOLLOWED) == name]
+
+
+def describe_retention(retention: "ResultRetention") -> dict[str, Any]:
+    """Describe for how long results are kept, from when on they are, and how often readings arrived too late."""
+    return {
+        "keep_s": retention.keep_s,
+        "kept_from": None if retention.kept_ns == NO_INSTANT else format_timestamp(retention.kept_ns),
+        "too_late_windows": retention.too_late,
+    }
 
 
 def describe_columns(form: ResultForm) -> list[dict[str, str | None]]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from hypergrid.continuous.expressions import Attribute
+from hypergrid.continuous.records import NoLongerKept
 from hypergrid.core.errors import TooLarge
 from hypergrid.core.times import Window, format_timestamp
 from hypergrid.core.units import format_quantity
@@ -67,29 +68,37 @@ def evaluate_rows(entry: StandingEntry, kept: KeptQueries, *, now_ns: int) -> Ev
     followed = kept.entry(name)
     form = kept.form(followed)
     after, past_ns = int(before.memory.get("after", 0)), before.memory.get("past_ns")
-    elements = list(kept.iterate_elements(name, after))
-    has_begun = past_ns is not None
+    has_begun, is_again = past_ns is not None, False
+    try:
+        elements = list(kept.iterate_elements(name, after))
+    except NoLongerKept:
+        # It was not looked at for as long as results are kept: judged again, from those that are.
+        after, is_again = 0, True
+        elements = list(kept.iterate_elements(name, after))
     since_ns, judged_ns = before.since_ns or 0, followed.heartbeat_ns
     # A kept query may have come as far as it can without having passed the newest reading.
     begins = not has_begun and judged_ns is not None and (judged_ns >= since_ns or kept.is_complete(name))
-    if not elements and not begins and not is_unreported(entry, now_ns):
+    if not (elements or is_again or begins or is_unreported(entry, now_ns)):
         return None
-    counts = Counter[str](before.memory.get("counts", {}))
+    counts = Counter[str]({} if is_again else before.memory.get("counts", {}))
     episodes, changes = list(before.episodes), list[EpisodeChange]()
     rows: dict[str, Row] = {}
     entered: dict[tuple[str, int], Row] = {}
     newest_ns = max([before.judged_ns or 0, *(element.tau_ns for element in elements)])
-    if elements:
+    upto = elements[-1].number if elements else after
+    if elements or is_again:
         # Older corrections raise no alert, as of readings: their episodes are not remembered.
-        first_ns = max(followed.options.start_ns, newest_ns - LOOK_BACK_NS if has_begun else 0)
-        from_ns: dict[str, int] = {}
+        kept_ns = max(followed.options.start_ns, followed.retention.kept_ns)
+        first_ns = max(followed.options.start_ns, newest_ns - LOOK_BACK_NS if has_begun and not is_again else 0)
+        # What is not there any more is over, too.
+        from_ns = {each.place: kept_ns for each in episodes if is_again and each.cleared_ns is None}
         for element in elements:
             key = _key_of(element.row, form)
             counts[key] += 0 if form.is_stream else element.sign
             from_ns[key] = max(min(from_ns.get(key, _LAST_NS), element.tau_ns), first_ns)
             rows[key] = element.row
-        span = Window(_read_from(min(from_ns.values()), form, condition, episodes), _LAST_NS)
-        history = _sort_history(kept.count_given(name, span, upto=elements[-1].number), from_ns, form)
+        span = Window(_read_from(min(from_ns.values(), default=kept_ns), form, condition, episodes), _LAST_NS)
+        history = _sort_history(kept.count_given(name, span, upto=upto), from_ns, form)
         for key, listed in history.items():
             entered |= {(key, tau_ns): row for tau_ns, row, count in listed if count > 0}
         for key, start_ns in from_ns.items():
@@ -97,7 +106,7 @@ def evaluate_rows(entry: StandingEntry, kept: KeptQueries, *, now_ns: int) -> Ev
             others = [episode for episode in episodes if episode.place != key]
             if form.is_stream:
                 current, own_changes = _follow_stream(
-                    own, history.get(key, ()), start_ns, key=key, quiet_ns=condition.quiet_ns
+                    own, history.get(key, ()), start_ns, key=key, quiet_ns=condition.quiet_ns, kept_ns=kept_ns
                 )
             else:
                 current, own_changes = _follow_relation(own, history.get(key, ()), start_ns, key=key, count=counts[key])
@@ -121,7 +130,7 @@ def evaluate_rows(entry: StandingEntry, kept: KeptQueries, *, now_ns: int) -> Ev
     snapshot = followed.snapshot or before.snapshot
     if begins:
         past_ns = min(since_ns, judged_ns or 0)
-    memory = {"after": elements[-1].number if elements else after, "past_ns": past_ns, "counts": dict(+counts)}
+    memory = {"after": upto, "past_ns": past_ns, "counts": dict(+counts)}
     remembered = select_remembered(episodes, newest_ns)
     if past_ns is None:
         return EvaluationResult(entry.name, EvaluationProgress(snapshot, since_ns, judged_ns, remembered, memory))
@@ -233,21 +242,34 @@ def _follow_relation(
             begun_ns = None
     if begun_ns is not None:
         current.append(Episode(key, begun_ns))
+    if not current:
+        # Empty: what held before does not any more.
+        current.append(Episode(key, start_ns, start_ns))
     return reconcile(episodes, {key: current}, start_ns)
 
 
 def _follow_stream(
-    episodes: Sequence[Episode], history: Iterable[tuple[int, Row, int]], start_ns: int, *, key: str, quiet_ns: int
+    episodes: Sequence[Episode],
+    history: Iterable[tuple[int, Row, int]],
+    start_ns: int,
+    *,
+    key: str,
+    quiet_ns: int,
+    kept_ns: int,
 ) -> tuple[list[Episode], list[EpisodeChange]]:
-    """Return the episodes of a key of a stream, and what changed; an episode lasts until it was quiet."""
+    """Return the episodes of a key of a stream, and what changed; an episode lasts until it was quiet.
+
+    Elements before `kept_ns` are not kept any more; episodes that they began stand.
+    """
     whole_ns = _find_whole(start_ns - quiet_ns, episodes)
     present = Counter[int]()
     for tau_ns, _, count in history:
         present[tau_ns] += count
-    current: list[Episode] = []
+    older = sorted((each for each in episodes if whole_ns <= each.onset_ns < kept_ns), key=lambda each: each.onset_ns)
+    current = [replace(each, cleared_ns=min(each.cleared_ns or _LAST_NS, kept_ns + quiet_ns)) for each in older]
     for tau_ns in sorted(tau_ns for tau_ns, count in present.items() if count > 0 and tau_ns >= whole_ns):
         if current and tau_ns <= (current[-1].cleared_ns or 0):
-            current[-1] = replace(current[-1], cleared_ns=tau_ns + quiet_ns)
+            current[-1] = replace(current[-1], cleared_ns=max(current[-1].cleared_ns or 0, tau_ns + quiet_ns))
         else:
             current.append(Episode(key, tau_ns, tau_ns + quiet_ns))
     current, changes = reconcile(episodes, {key: current}, whole_ns)

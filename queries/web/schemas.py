@@ -437,6 +437,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
         {
             "name": {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,62}$"}, "text": _CQL,
             "start": _TEXT_OR_NULL | {"examples": ["2007-10-01T00:00Z"]}, "idle": _DURATION, "disorder": _DURATION,
+            "keep": _DURATION,
             "alert": {
                 "anyOf": [
                     _object(
@@ -453,13 +454,14 @@ COMPONENTS: Final[dict[str, Schema]] = {
     "KeptQuery": _object(
         {
             **dict.fromkeys(("name", "text", "start", "error"), _TEXT), "late_windows": _COUNT,
-            **dict.fromkeys(("snapshot", "heartbeat"), _TEXT_OR_NULL), "complete": {"type": "boolean"},
+            "keep_s": {"type": ["number", "null"]}, "too_late_windows": _COUNT,
+            **dict.fromkeys(("snapshot", "heartbeat", "kept_from"), _TEXT_OR_NULL), "complete": {"type": "boolean"},
             "result": {"enum": ["stream", "relation", None]},
             **dict.fromkeys(("columns", "keys"), {"type": ["array", "null"]}),
             "alerts": {"type": "array", "items": _ref("Standing")},
         },
-        ["name", "text", "start", "snapshot", "heartbeat", "complete", "late_windows", "error", "result", "columns",
-         "keys", "alerts"],
+        ["name", "text", "start", "snapshot", "heartbeat", "complete", "late_windows", "keep_s", "kept_from",
+         "too_late_windows", "error", "result", "columns", "keys", "alerts"],
     ),
     "ContinuousCatalogue": _object(
         {

@@ -112,9 +112,11 @@ def test_must_show_6_by_mouse(at_page: Page, live: Live) -> None:
     dialog.get_by_role("button", name="Keep it").click()
     expect(dialog.get_by_role("alert")).to_contain_text("lower-case letters")
     dialog.get_by_label("Name").fill("silent-together")
+    dialog.get_by_label("Keep its rows").select_option(label="for 90 days")
     dialog.get_by_role("button", name="Keep it").click()
     expect(dialog).to_have_count(0)
     expect(page.locator("#cql-kept-list")).to_contain_text("silent-together")
+    assert page.evaluate("fetch('api/v1/continuous').then((answer) => answer.json())")[0]["keep_s"] == 90 * 86_400
     expect(page.locator("#cql-rows-title")).to_be_focused()
     expect(page.locator("#cql-rows-table")).to_contain_text("No row has entered the result yet.")
     fall_silent(live)
@@ -168,3 +170,21 @@ def test_must_show_6_by_keyboard(at_page: Page, live: Live) -> None:
         page.keyboard.press("Shift+Tab")
     page.keyboard.press("Enter")
     see_it_on_standing(page)
+
+
+def test_the_page_says_from_when_on_rows_are_kept_and_what_came_too_late(at_page: Page, live: Live) -> None:
+    page = at_page
+    hg.continuous(live.folder).live(
+        "Select station, avg(value) as k From air_temperature [Range 4 Hours] Group By station",
+        name="k",
+        keep_s=86_400.0,
+    )
+    row = page.locator("#cql-kept-list tbody tr")
+    expect(row).to_contain_text("Complete before", timeout=60_000)
+    row.get_by_role("button", name="Rows: k").click()
+    expect(page.locator("#cql-rows-table tbody tr")).not_to_have_count(0)
+    for first in range(90, 2000, 500):
+        live.add_all([(slice_, dict.fromkeys(STATIONS, 5.0)) for slice_ in range(first, first + 500)])
+    expect(row).to_contain_text("Rows are kept from 2007-10-02", timeout=120_000)
+    live.add_all([(50, dict.fromkeys(STATIONS, 9.0))])
+    expect(row).to_contain_text("Earlier readings came too late to count, in 1 stretch.", timeout=60_000)

@@ -74,9 +74,13 @@ class ListedRecord:
     elements: list[LiveElement] = field(default_factory=list)
     states: dict[int, bytes] = field(default_factory=dict)
     heartbeat: int | None = None
+    kept_ns: int = START
 
     def find_heartbeat(self) -> int | None:
         return self.heartbeat
+
+    def find_kept(self) -> int:
+        return self.kept_ns
 
     def find_state(self, at_ns: int) -> tuple[int, bytes] | None:
         known = [heartbeat for heartbeat in self.states if heartbeat <= at_ns]
@@ -98,6 +102,14 @@ class ListedRecord:
         self.heartbeat = max(step.states)
         for heartbeat in step.dropped:
             self.states.pop(heartbeat, None)
+        if step.kept_ns > self.kept_ns:
+            self.kept_ns = step.kept_ns
+            past = Counter[Row]()
+            for element in self.elements:
+                past[element.row] += element.sign * (element.tau < self.kept_ns and not step.is_stream)
+            # What holds is as if it had entered at some instant before.
+            held = [LiveElement(self.kept_ns - 1, 1, row) for row, count in past.items() for _ in range(count)]
+            self.elements = held + [element for element in self.elements if element.tau >= self.kept_ns]
 
 
 def random_versions(case: Case, rng: np.random.Generator, count: int) -> list[Inputs]:

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { ask, askToRemove } from "./dialog.js";
-import { button, empty, field, figure, h, instant, number, table, tick } from "./dom.js";
+import { button, choice, empty, field, figure, h, instant, number, table, tick } from "./dom.js";
 import { Poll } from "./follow.js";
 import { T } from "./text.js";
 import { unitText } from "./units.js";
@@ -86,7 +86,9 @@ export class KeptQueries {
     if (entry.error) return h("span", { class: "bad" }, T.continuous.keptFails(entry.error));
     const until = entry.heartbeat ? T.continuous.keptUntil(short(entry.heartbeat)) : T.continuous.keptBegins;
     const late = entry.late_windows ? T.continuous.keptLate(number(entry.late_windows, 0)) : "";
-    return h("span", {}, [until, entry.complete ? "" : T.continuous.keptBehind, late].filter(Boolean).join(" "));
+    const from = entry.kept_from ? T.continuous.keptFrom(short(entry.kept_from)) : "";
+    const tooLate = entry.too_late_windows ? T.continuous.keptTooLate(number(entry.too_late_windows, 0)) : "";
+    return h("span", {}, [until, entry.complete ? "" : T.continuous.keptBehind, late, from, tooLate].filter(Boolean).join(" "));
   }
 
   alertOf(entry) {
@@ -104,11 +106,12 @@ export class KeptQueries {
     const to = h("input", { id: "cql-to-whom", type: "text", autocomplete: "off", spellcheck: "false" });
     const whom = field(T.continuous.alertTo, to, T.continuous.alertToHint);
     alert.addEventListener("change", () => { whom.hidden = !alert.checked; });
-    const made = await ask(T.continuous.keep, [field(T.continuous.keptName, name, T.continuous.keptNameHint), tick(T.continuous.withAlert, alert), whom], {
+    const keep = choice("cql-how-long", T.continuous.howLong, () => {});
+    const made = await ask(T.continuous.keep, [field(T.continuous.keptName, name, T.continuous.keptNameHint), field(T.continuous.keepRows, keep, T.continuous.keepRowsHint), tick(T.continuous.withAlert, alert), whom], {
       submit: T.continuous.keepIt, wrong: name,
       act: () => {
         const others = to.value.split(/[\s,]+/).filter(Boolean);
-        return api.keepContinuous({ name: name.value.trim(), text: this.text(), ...(alert.checked ? { alert: { to: ["events", ...others] } } : {}) });
+        return api.keepContinuous({ name: name.value.trim(), text: this.text(), ...(keep.value ? { keep: keep.value } : {}), ...(alert.checked ? { alert: { to: ["events", ...others] } } : {}) });
       },
     });
     if (!made) return;
@@ -168,6 +171,7 @@ export class KeptQueries {
       };
       this.leaveRows = api.listen(`continuous/${encodeURIComponent(name)}/events?after=${after}`, {
         row: add, correction: add,
+        dropped: () => { this.rows = []; },
         progress: (state) => {
           this.progress.textContent = state.error ? T.continuous.keptFails(state.error) : T.continuous.live(state.heartbeat ? short(state.heartbeat) : T.missing);
           this.poll.wake();

@@ -52,10 +52,12 @@ class Schema:
     """One CREATE statement each; every table has `checksum TEXT NOT NULL DEFAULT ''` as its last column."""
     added: tuple[str, ...] = ()
     """Statements that add the columns which version 1 lacks, other than the checksum."""
+    later: tuple[str, ...] = ()
+    """CREATE TABLE IF NOT EXISTS statements of tables that files of the same version may lack."""
 
     def create(self, db: sqlite3.Connection) -> None:
         """Create everything in an empty file, inside the caller's transaction."""
-        for statement in self.statements:
+        for statement in (*self.statements, *self.later):
             db.execute(statement)
 
 
@@ -159,6 +161,8 @@ def _prepare(db: sqlite3.Connection, schema: Schema) -> int:
         if version < CHECKED_VERSION:
             _upgrade(db, schema, version)
         if version <= CHECKED_VERSION:
+            for statement in schema.later:
+                db.execute(statement)
             _compare_schema(db, schema)
         db.execute("COMMIT")
     finally:

@@ -13,6 +13,7 @@ from hypergrid.continuous.live.store import (
 )
 from hypergrid.continuous.live.tap_memory import TapBatch
 from hypergrid.continuous.live.tap_query import TapQuery, add_tap_query
+from hypergrid.continuous.records import NoLongerKept
 
 __all__ = [
     "AtOnceQuery",
@@ -21,6 +22,7 @@ __all__ = [
     "LiveOptions",
     "LiveQuery",
     "LiveStore",
+    "NoLongerKept",
     "StepTaken",
     "TapBatch",
     "TapQuery",

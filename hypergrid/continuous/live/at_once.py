@@ -156,6 +156,9 @@ class _HeldRecord:
     def find_heartbeat(self) -> int | None:
         return max(self.states, default=None)
 
+    def find_kept(self) -> int:
+        return START
+
     def find_state(self, at_ns: int) -> tuple[int, bytes] | None:
         known = max((heartbeat for heartbeat in self.states if heartbeat <= at_ns), default=None)
         return None if known is None else (known, self.states[known])

@@ -4,6 +4,10 @@ A version of a source is a fixed set of elements; from one to the next, elements
 Results below the heartbeat were given. Where elements below it change, the part that they reach is evaluated again
 from the source at its new version, and what differs from the results given is given as corrections: all results
 together are at all times those of one evaluation of the newest version up to the heartbeat.
+
+Where results are kept for a time only, a state is the past: elements before its heartbeat that change later are
+counted, and change nothing. Results before it are let go of, but for the rows of a relation that hold then. Together
+they are those of one evaluation of what the state has taken, and of the newest version from there on.
 """
 
 from collections import Counter
@@ -21,6 +25,8 @@ from hypergrid.core.times import Window
 
 START: Final = NULL_INTEGER
 """Instant of rows that are there from the start."""
+KEPT_PARTS: Final = 4
+"""Parts of the time for which results are kept; a state is kept of the end of each."""
 
 
 class LiveElement(NamedTuple):
@@ -56,6 +62,9 @@ class LiveRecord(Protocol):
     def find_heartbeat(self) -> int | None:
         """Return the heartbeat of the last step; None before the first."""
 
+    def find_kept(self) -> int:
+        """Return the instant from which on results are kept; `START` if all are."""
+
     def find_state(self, at_ns: int) -> tuple[int, bytes] | None:
         """Return the state with the greatest heartbeat up to an instant."""
 
@@ -77,6 +86,12 @@ class LiveStep(NamedTuple):
     """Heartbeats of states that need not be kept."""
     late_windows: int
     """Windows below the heartbeat in which elements changed."""
+    kept_ns: int = START
+    """Instant from which on results are to be kept, and of a relation the rows that hold then; `START`: all are."""
+    is_stream: bool = False
+    """Whether the result is a stream."""
+    too_late_windows: int = 0
+    """Windows before the results that are kept in which elements changed; they were not evaluated again."""
 
 
 @dataclass
@@ -104,6 +119,8 @@ class LiveEvaluation:
     static: frozenset[str] = frozenset()
     firsts: Mapping[str, int] | None = None
     """First instant of each input that had an element, for a state that is lost; None: not known."""
+    keep_ns: int | None = None
+    """How long results are kept, at least [ns]; None: always."""
 
     def __post_init__(self) -> None:
         self._horizon_ns = find_horizon(self.tree, self.static)
@@ -130,7 +147,7 @@ class LiveEvaluation:
         InvalidQuery
             The state is lost, and so are elements on which it depends.
         """
-        given_ns, held = self.record.find_heartbeat(), self.record.list_states()
+        given_ns, held, kept_ns = self.record.find_heartbeat(), self.record.list_states(), self.record.find_kept()
         # What is there from the start may differ until the first result, so states before that are of no use.
         known = sorted(each for each in held if given_ns is not None and self.start_ns < each <= given_ns)
         engine = self._find_engine(new, given_ns)
@@ -139,16 +156,27 @@ class LiveEvaluation:
         before = max(reached, self.start_ns)
         stop = max(heartbeat_ns, before)
         newest = stop if stop > before else reached
-        dropped = tuple(sorted({*self._thin({*known, newest}), *(set(held) - set(known) - {newest})}))
+        marks = self._list_marks(before, stop)
+        still_kept_ns = self._find_kept({*known, *marks}, newest, kept_ns)
+        left = {*self._thin({*known, *marks, newest}, still_kept_ns), *(set(held) - set(known) - {newest})}
+        dropped = tuple(sorted(left))
         redone_ns = None
         if engine is None:
             # Results after the newest state that can be read are given again: what differs is corrected.
             base = self._find_readable(known)
             redone_ns = START if base is None else base.heartbeat
-        changed: Sequence[Window] | None = ()
+        windows: list[Window] | None = []
+        too_late = 0
         if old is not None and old != new and before > self.start_ns and redone_ns != START:
             changed = self.source.list_changed(old, new, Window(self.start_ns, before))
-        windows = [Window(START, before)] if changed is None else list(changed)
+            windows = None if changed is None else list(changed)
+        if windows is None:
+            windows = [Window(START, before)]
+        elif kept_ns > self.start_ns:
+            too_late = sum(each.start_ns < kept_ns for each in windows)
+            kept = Window(kept_ns, before)
+            windows = [part for each in windows if (part := each.intersect(kept)) is not None]
+        late = len(windows)
         if redone_ns is not None:
             windows.append(Window(redone_ns, before))
         given: list[LiveElement] = []
@@ -156,24 +184,51 @@ class LiveEvaluation:
         if windows:
             whole = Window(min(each.start_ns for each in windows), max(each.stop_ns for each in windows))
             # States are large, so those that will not be kept are not written either.
-            stale = [each for each in known if whole.start_ns < each < newest and each not in dropped]
+            stale = [each for each in known if each < newest and each not in left]
             given, states, engine = self._correct(engine, new, whole, before, stale)
         assert engine is not None
-        given += [LiveElement(*row) for rows, _ in self._run(engine, new, stop) for row in rows]
+        for mark in (*marks, stop):
+            given += [LiveElement(*row) for rows, _ in self._run(engine, new, mark) for row in rows]
+            if mark in marks and mark not in left:
+                states[mark] = engine.save()
         self._engine = engine
         states[newest] = engine.save()
-        return LiveStep(tuple(given), states, dropped, 1 if changed is None else len(changed))
+        return LiveStep(tuple(given), states, dropped, late, still_kept_ns, self.tree.is_stream, too_late)
 
-    def _thin(self, heartbeats: set[int]) -> tuple[int, ...]:
-        """Return the heartbeats of states that need not be kept: fewer are of older ones, none if reach is bounded."""
+    def _list_marks(self, before_ns: int, stop_ns: int) -> list[int]:
+        """Return the instants of states on the way to another, of which one will be the past of what is kept."""
+        if self.keep_ns is None:
+            return []
+        part_ns = self._part_ns(self.keep_ns)
+        first = max(before_ns, stop_ns - self.keep_ns - part_ns)
+        return list(range((first // part_ns + 1) * part_ns, stop_ns, part_ns))
+
+    @staticmethod
+    def _part_ns(keep_ns: int) -> int:
+        return max(keep_ns // KEPT_PARTS, 1)
+
+    def _find_kept(self, heartbeats: set[int], newest_ns: int, kept_ns: int) -> int:
+        """Return the instant from which on results are to be kept: the greatest heartbeat that is old enough."""
+        if self.keep_ns is None:
+            return kept_ns
+        return max(kept_ns, *(each for each in heartbeats if each <= newest_ns - self.keep_ns), START)
+
+    def _thin(self, heartbeats: set[int], kept_ns: int) -> tuple[int, ...]:
+        """Return the heartbeats of states that need not be kept.
+
+        Fewer are kept of older ones, none if reach is bounded; but for those of which one is or will be the past.
+        """
         newest = max(heartbeats)
-        if self._horizon_ns is not None:
-            return tuple(sorted(heartbeats - {newest}))
-        kept: dict[int, int] = {}
-        for heartbeat in sorted(heartbeats, reverse=True):
-            # The oldest of each age, ages by powers of four.
-            kept[((newest - heartbeat).bit_length() + 1) // 2] = heartbeat
-        return tuple(sorted(heartbeats - set(kept.values())))
+        kept: dict[int, int] = {0: newest}
+        if self._horizon_ns is None:
+            for heartbeat in sorted(heartbeats, reverse=True):
+                # The oldest of each age, ages by powers of four.
+                kept[((newest - heartbeat).bit_length() + 1) // 2] = heartbeat
+        held = {*kept.values(), kept_ns}
+        if self.keep_ns is not None:
+            part_ns = self._part_ns(self.keep_ns)
+            held |= {each for each in heartbeats if each % part_ns == 0}
+        return tuple(sorted(each for each in heartbeats if each not in held or each < kept_ns))
 
     def _find_engine(self, version: str, given_ns: int | None) -> ContinuousEngine | None:
         """Return the engine of the step before, or one that begins; None if the state of that step cannot be read."""
@@ -239,11 +294,11 @@ class LiveEvaluation:
         version: str,
         changed: Window,
         before_ns: int,
-        stale: Sequence[int],
+        held: Sequence[int],
     ) -> tuple[list[LiveElement], dict[int, bytes], ContinuousEngine]:
         """Evaluate again what elements of a window reach.
 
-        Returns the corrections, the states that change of those at `stale`, and the engine to go on with.
+        Returns the corrections, the states that change of those at `held`, and the engine to go on with.
 
         Parameters
         ----------
@@ -252,23 +307,31 @@ class LiveEvaluation:
         changed
             Window of the elements; it begins with `START` where rows of the start differ.
         """
-        stop, first = before_ns, changed.start_ns
+        stop, first, kept_ns = before_ns, changed.start_ns, self.record.find_kept()
         if live is None:
             engine, first = self._begin_again(version, first)
         else:
-            engine = self._find_base(live, version, first)
-            if self._horizon_ns is not None and live.covers(first):
+            engine, first = self._find_base(live, version, first)
+            if self._horizon_ns is not None and first != START and live.covers(first):
                 stop = min(stop, changed.stop_ns + self._horizon_ns + 1)
-        first = compared = max(first, self.start_ns)
+        # All is evaluated again where the past of what is kept is, too: the rows that hold at its end are compared.
+        is_past_new = first < kept_ns and engine.heartbeat < kept_ns
+        stale = [each for each in held if max(min(first, changed.start_ns), engine.heartbeat - 1) < each <= stop]
+        first = compared = max(first, self.start_ns, kept_ns)
         differing = Counter[tuple[int, Row]]()
+        if is_past_new and not self.tree.is_stream:
+            for (_, row), count in self.record.count_given(Window(START, kept_ns)).items():
+                differing[kept_ns, row] -= count
         states: dict[int, bytes] = {}
-        for heartbeat in dict.fromkeys((*(each for each in stale if engine.heartbeat <= each <= stop), stop)):
+        for heartbeat in dict.fromkeys((*stale, stop)):
             # By parts, so that only what differs is held.
             for rows, upto in self._run(engine, version, heartbeat):
                 counts = Counter[tuple[int, Row]]()
                 for tau, sign, row in rows:
                     if first <= tau:
                         counts[tau, row] += sign
+                    elif is_past_new and not self.tree.is_stream:
+                        counts[kept_ns, row] += sign
                 if upto > compared:
                     counts.subtract(self.record.count_given(Window(compared, upto)))
                     compared = upto
@@ -298,7 +361,7 @@ class LiveEvaluation:
             return base, first_ns
         engine, floor_ns = self._begin(version), self.source.floor_ns
         if floor_ns <= self.start_ns:
-            return engine, first_ns
+            return engine, self._find_first(first_ns)
         if self._horizon_ns is None or self.firsts is None:
             raise InvalidQuery(
                 "the state of the query is damaged, or was written by another program version, and results depend on "
@@ -311,13 +374,25 @@ class LiveEvaluation:
         """Return the heartbeats of the states after the start, up to an instant."""
         return [each for each in self.record.list_states() if self.start_ns < each <= upto_ns]
 
-    def _find_base(self, live: ContinuousEngine, version: str, first_ns: int) -> ContinuousEngine:
-        """Return an engine whose heartbeat is not after the first change, and whose state is that of any evaluation."""
+    def _find_base(self, live: ContinuousEngine, version: str, first_ns: int) -> tuple[ContinuousEngine, int]:
+        """Return an engine to correct from `first_ns` on, and from when on its results are right.
+
+        Its heartbeat is not after the first change, and its state is that of any evaluation.
+        """
         known = self._list_states(first_ns)
         warm_ns = None if self._horizon_ns is None or first_ns == START else first_ns - self._horizon_ns - 1
         if warm_ns is not None and warm_ns > self.start_ns and max(known, default=START) < warm_ns:
             engine = self._begin(version)
             engine.begin_at(warm_ns, live.firsts)
-            return engine
+            return engine, first_ns
         base = self._find_readable(known)
-        return self._begin(version) if base is None else base
+        if base is not None:
+            return base, first_ns
+        return self._begin(version), self._find_first(first_ns)
+
+    def _find_first(self, first_ns: int) -> int:
+        """Return from when on results are right that are evaluated from the start, of which `first_ns` changed.
+
+        Without the state that is the past of what is kept, there is another past, and all is compared.
+        """
+        return first_ns if self.record.find_kept() == START else START

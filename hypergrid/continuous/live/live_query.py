@@ -18,6 +18,7 @@ from hypergrid.continuous.live.store import (
     LiveOptions,
     LiveStore,
     StepTaken,
+    check_keep,
     open_store,
 )
 from hypergrid.continuous.live.tables import pack_tables, read_tables, tabulate_elements, tabulate_rows
@@ -139,6 +140,7 @@ class LiveQuery:
             start_ns = entry.options.start_ns
             given_ns = start_ns if entry.heartbeat_ns is None else max(entry.heartbeat_ns, start_ns)
             heartbeat = min(heartbeat, given_ns + longest_ns)
+        self._evaluation.keep_ns = entry.retention.keep_ns
         try:
             step = self._evaluation.advance(entry.snapshot, newest, max(heartbeat, entry.options.start_ns))
             self._store.keep(entry, newest, step, disorder_s=self._versions.longest_disorder_ns / SECOND_NS)
@@ -166,9 +168,14 @@ class LiveQuery:
         Parameters
         ----------
         after
-            Number after which to go on; 0 for all.
+            Number after which to go on; 0 for all that are kept.
         limit
             Rows at most; None for all.
+
+        Raises
+        ------
+        NoLongerKept
+            Some of them were dropped (`add_query` with `keep_s`).
         """
         elements = self._store.list_elements(self._name, after, -1 if limit is None else limit)
         return tabulate_elements(elements, self._tree.attributes)
@@ -187,6 +194,16 @@ class LiveQuery:
             )
         return tabulate_rows(list(self._store.count_rows(self._name).elements()), self._tree.attributes)
 
+    def change_keep(self, keep_s: float | None) -> None:
+        """Change how long results are kept, at least [s]; None: always, from now on.
+
+        Raises
+        ------
+        InvalidQuery
+            It is less than a day.
+        """
+        self._store.change_keep(self._name, keep_s)
+
     def remove(self) -> None:
         """Remove the query from the archive, with its state and results."""
         self._store.remove(self._name)
@@ -204,6 +221,11 @@ class LiveQuery:
             Number of the last element that is known; 0 for none.
         poll_s
             How often to look for a commit [s].
+
+        Raises
+        ------
+        NoLongerKept
+            Some elements after it were dropped (`add_query` with `keep_s`).
         """
         of_archive = self.entry.options.source == "archive"
         while not is_over():
@@ -233,8 +255,14 @@ def find_start(archive: OpenArchive, start: object = None) -> int:
     return min((extent.start_ns for extent in extents), default=0)
 
 
-def add_query(
-    inputs: ArchiveInputs, name: str, text: str, options: LiveOptions, *, allowed_bytes: int = ALLOWED_BYTES
+def add_query(  # noqa: PLR0913 - a query and what is allowed of it
+    inputs: ArchiveInputs,
+    name: str,
+    text: str,
+    options: LiveOptions,
+    *,
+    allowed_bytes: int = ALLOWED_BYTES,
+    keep_s: float | None = None,
 ) -> LiveStore:
     """Add a live query to an archive, and return the archive's live queries.
 
@@ -246,6 +274,8 @@ def add_query(
         Where it begins, and what is waited for.
     allowed_bytes
         Memory that the windows may take at the archive's rates [bytes].
+    keep_s
+        How long results are kept, at least [s], and readings may come late and correct them; None: always.
 
     Raises
     ------
@@ -254,9 +284,10 @@ def add_query(
     """
     check_live_name(name)
     options.check()
+    check_keep(keep_s)
     query = _read_query(inputs, text)
     require_share(query.rewritten.tree, query.catalogue.rates, allowed_bytes, groups=query.catalogue.groups)
     ArchiveVersions(query, options.start_ns, idle_s=options.idle_s, disorder_s=options.disorder_s)
     store = open_store(inputs.archive.path)
-    store.add(name, text, options, pack_tables(query))
+    store.add(name, text, options, pack_tables(query), keep_s=keep_s)
     return store

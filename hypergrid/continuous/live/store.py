@@ -3,6 +3,9 @@
 A step is its results, the states and the position (snapshot and heartbeat) that go with them. After a kill it is
 kept, or done again from the step before: nothing is given twice, nothing is lost. Results have running numbers; a
 reader goes on after the last number that it knows.
+
+Where results are kept for a time only, the oldest ones are dropped, from the first number on. Of a relation the rows
+that still hold then go on with numbers below 0, so that a reader of all that is kept has the relation as it is.
 """
 
 import hashlib
@@ -17,11 +20,11 @@ from typing import Any, Final, Literal, NamedTuple
 from hypergrid.archive.disk.row_checksums import DamagedState, Schema
 from hypergrid.archive.disk.state_database import StateDatabase, StateKind
 from hypergrid.continuous.expressions import GREATEST_INTEGER
-from hypergrid.continuous.live.evaluation import LiveStep
+from hypergrid.continuous.live.evaluation import START, LiveStep
 from hypergrid.continuous.live.rows import Row, read_row, row_text
-from hypergrid.continuous.records import LIVE_FILE
+from hypergrid.continuous.records import LIVE_FILE, NoLongerKept
 from hypergrid.core.errors import InvalidQuery, NotFound, StoreUnavailable
-from hypergrid.core.times import Window
+from hypergrid.core.times import SECOND_NS, Window, format_instant
 
 _SCHEMA: Final = Schema(
     (
@@ -53,8 +56,23 @@ CREATE TABLE tables (
         "CREATE UNIQUE INDEX tables_of ON tables (name, label)",
         "CREATE UNIQUE INDEX states_of ON states (name, heartbeat_ns)",
         "CREATE INDEX elements_of ON elements (name, tau_ns)",
-    )
+    ),
+    later=(
+        """
+CREATE TABLE IF NOT EXISTS retentions (
+    name TEXT PRIMARY KEY, keep_s REAL, kept_ns INTEGER NOT NULL, dropped INTEGER NOT NULL DEFAULT 0,
+    held_from INTEGER NOT NULL DEFAULT 0, held_upto INTEGER NOT NULL DEFAULT 0, too_late INTEGER NOT NULL DEFAULT 0,
+    checksum TEXT NOT NULL DEFAULT ''
+) STRICT
+""",
+    ),
 )
+LEAST_KEEP_S: Final = 86_400.0
+"""Shortest time for which results can be kept [s]: alerts look back so far."""
+
+
+_BEFORE_ALL: Final = -(2**63)
+"""Less than any number."""
 
 
 class LiveQueriesDamaged(DamagedState):
@@ -100,6 +118,33 @@ class StepTaken(InvalidQuery):
     """Another program did the step of a live query, or it was removed; nothing was kept."""
 
 
+class ResultRetention(NamedTuple):
+    """For how long the results of a live query are kept, and which were dropped."""
+
+    keep_s: float | None = None
+    """How long results are kept, at least [s]; None: all are."""
+    kept_ns: int = START
+    """Instant from which on results are kept; of a relation also the rows that hold then. `START`: all are."""
+    dropped: int = 0
+    """Greatest number of an element that was dropped, or has another number now; 0: none."""
+    held_from: int = 0
+    held_upto: int = 0
+    """Least and greatest number of the elements whose rows held when others were dropped."""
+    too_late: int = 0
+    """Windows before `kept_ns` in which elements arrived late or were amended: they change nothing any more."""
+
+    @property
+    def keep_ns(self) -> int | None:
+        """How long results are kept, at least [ns]; None: all are."""
+        return None if self.keep_s is None else round(self.keep_s * SECOND_NS)
+
+    def covers(self, after: int) -> bool:
+        """Return whether all elements after a number are kept; 0 stands for all that are kept."""
+        if after < 0:
+            return self.held_from <= after <= self.held_upto
+        return after == 0 or after >= self.dropped
+
+
 class LiveEntry(NamedTuple):
     """A live query, and how far it is evaluated."""
 
@@ -116,13 +161,14 @@ class LiveEntry(NamedTuple):
     """Greatest disorder of a series that the heartbeat takes into account; None before the first step."""
     identity: str
     """What no other query has, also not a later one of the same name."""
+    retention: ResultRetention = ResultRetention()
 
 
 class GivenElement(NamedTuple):
     """Element of a result, as readers get it."""
 
     number: int
-    """Increases with each element of any query."""
+    """Increases with each element of any query; below 0 for rows that held when older elements were dropped."""
     tau_ns: int
     sign: int
     row: Row
@@ -132,12 +178,24 @@ class GivenElement(NamedTuple):
     """Snapshot that the element was computed from."""
 
 
-_ENTRIES: Final = "SELECT name, text, options, snapshot, heartbeat_ns, late, disorder_s, identity FROM valid_queries"
+_OWN: Final = "name, text, options, snapshot, heartbeat_ns, late, disorder_s, identity"
+_ENTRIES: Final = (
+    f"SELECT {_OWN}, keep_s, kept_ns, dropped, held_from, held_upto, too_late "
+    "FROM valid_queries LEFT JOIN valid_retentions USING (name)"
+)
+_PREFIX: Final = """
+SELECT number, sign, sum(sign) OVER (PARTITION BY content) AS net,
+    row_number() OVER (PARTITION BY content, sign ORDER BY tau_ns DESC, number DESC) AS place
+FROM valid_elements WHERE name = ? AND number <= ?
+"""
 
 
 def _make_entry(row: Sequence[Any]) -> LiveEntry:
-    name, text, options, *rest = row
-    return LiveEntry(name, text, LiveOptions(**json.loads(options)), *rest)
+    name, text, options, snapshot, heartbeat_ns, late, disorder_s, identity, *kept = row
+    retention = ResultRetention() if kept[1] is None else ResultRetention(*kept)
+    return LiveEntry(
+        name, text, LiveOptions(**json.loads(options)), snapshot, heartbeat_ns, late, disorder_s, identity, retention
+    )
 
 
 class LiveStore(StateDatabase):
@@ -152,19 +210,30 @@ class LiveStore(StateDatabase):
         30.0,
     )
 
-    def add(self, name: str, text: str, options: LiveOptions, tables: Mapping[str, bytes] | None = None) -> None:
+    def add(
+        self,
+        name: str,
+        text: str,
+        options: LiveOptions,
+        tables: Mapping[str, bytes] | None = None,
+        *,
+        keep_s: float | None = None,
+    ) -> None:
         """Add a query.
 
         Parameters
         ----------
         tables
             Content of each table of the user that the text names.
+        keep_s
+            How long its results are kept, at least [s]; None: always.
 
         Raises
         ------
         InvalidQuery
-            There is one with this name.
+            There is one with this name, or its results would be kept for less than a day.
         """
+        check_keep(keep_s)
         with self._transaction():
             if self._db.execute("SELECT 1 FROM queries WHERE name = ?", (name,)).fetchone():
                 raise InvalidQuery(f"there is a live query {name!r} already; remove it first, or choose another name")
@@ -178,6 +247,31 @@ class LiveStore(StateDatabase):
                 "INSERT INTO tables (name, label, content) VALUES (?, ?, ?)",
                 [(name, label, table) for label, table in content.items()],
             )
+            if keep_s is not None:
+                self._write_keep(name, keep_s)
+
+    def change_keep(self, name: str, keep_s: float | None) -> None:
+        """Change how long the results of a query are kept, at least [s]; None: always, from now on.
+
+        Raises
+        ------
+        NotFound
+            There is none with this name.
+        InvalidQuery
+            It is less than a day.
+        """
+        check_keep(keep_s)
+        with self._transaction():
+            if not self._db.execute("SELECT 1 FROM queries WHERE name = ?", (name,)).fetchone():
+                raise NotFound(f"there is no live query {name!r}")
+            self._write_keep(name, keep_s)
+
+    def _write_keep(self, name: str, keep_s: float | None) -> None:
+        self._db.execute(
+            "INSERT INTO retentions (name, keep_s, kept_ns) VALUES (?, ?, ?) "
+            "ON CONFLICT (name) DO UPDATE SET keep_s = excluded.keep_s",
+            (name, keep_s, START),
+        )
 
     def remove(self, name: str) -> None:
         """Remove a query with its results.
@@ -188,7 +282,7 @@ class LiveStore(StateDatabase):
             There is none with this name.
         """
         with self._transaction():
-            for table in ("states", "elements", "tables", "taps"):
+            for table in ("states", "elements", "tables", "taps", "retentions"):
                 self._db.execute(f"DELETE FROM {table} WHERE name = ?", (name,))
             if not self._db.execute("DELETE FROM queries WHERE name = ?", (name,)).rowcount:
                 raise NotFound(f"there is no live query {name!r}")
@@ -238,13 +332,27 @@ class LiveStore(StateDatabase):
         return tables
 
     def list_elements(self, name: str, after: int = 0, limit: int = 10_000) -> list[GivenElement]:
-        """Return the results of a query whose numbers are greater than one, in their order."""
+        """Return the results of a query whose numbers are greater than one, in their order; after 0 all that are kept.
+
+        Raises
+        ------
+        NoLongerKept
+            Some of them are not kept any more.
+        """
         with self._lock_for_reading():
             rows = self._db.execute(
                 "SELECT number, tau_ns, sign, content, corrects, snapshot FROM valid_elements "
                 "WHERE name = ? AND number > ? ORDER BY number LIMIT ?",
-                (name, after, limit),
+                (name, after or _BEFORE_ALL, limit),
             ).fetchall()
+        # Afterwards, so that what another program drops meanwhile is noticed.
+        entry = self.find_entry(name) if after else None
+        if entry is not None and not entry.retention.covers(after):
+            raise NoLongerKept(
+                f"results of live query {name!r} after number {after:,} are not kept any more: those before "
+                f"{format_instant(entry.retention.kept_ns)} were dropped; begin again after number 0, which gives "
+                "the rows that held then, and all since"
+            )
         return [GivenElement(number, tau, sign, read_row(row), *rest) for number, tau, sign, row, *rest in rows]
 
     def find_number(self, name: str, count: int) -> int:
@@ -314,6 +422,45 @@ class LiveStore(StateDatabase):
                     for corrects in [entry.snapshot if each.is_correction else None]
                 ],
             )
+            if step.kept_ns > entry.retention.kept_ns:
+                self._drop_before(entry, step.kept_ns, is_stream=step.is_stream)
+            if step.too_late_windows:
+                self._db.execute(
+                    "UPDATE retentions SET too_late = too_late + ? WHERE name = ?", (step.too_late_windows, entry.name)
+                )
+
+    def _drop_before(self, entry: LiveEntry, kept_ns: int, *, is_stream: bool) -> None:
+        """Drop the elements up to the last one before the first of an instant; of a relation rows that hold stay."""
+        name = entry.name
+        (first,) = self._db.execute(
+            "SELECT min(number) FROM elements WHERE name = ? AND tau_ns >= ? AND number > 0", (name, kept_ns)
+        ).fetchone()
+        (last,) = self._db.execute("SELECT max(number) FROM elements WHERE name = ?", (name,)).fetchone()
+        dropped = max(entry.retention.dropped, (last or 0) if first is None else first - 1)
+        held = (
+            []
+            if is_stream
+            else self._db.execute(
+                f"SELECT number FROM ({_PREFIX}) WHERE sign * net > 0 AND place <= abs(net) ORDER BY number",
+                (name, dropped),
+            ).fetchall()
+        )
+        # Numbers that no reader knows: below all that there are, and those of rows that held when others were dropped.
+        (lowest,) = self._db.execute("SELECT min(number) FROM elements").fetchone()
+        start = min(lowest or 0, entry.retention.held_from, 0) - len(held)
+        self._db.executemany(
+            "UPDATE elements SET number = ? WHERE number = ?",
+            [(start + position, number) for position, (number,) in enumerate(held)],
+        )
+        upto = start + len(held) - 1
+        self._db.execute(
+            "DELETE FROM elements WHERE name = ? AND number <= ? AND NOT number BETWEEN ? AND ?",
+            (name, dropped, start, upto),
+        )
+        self._db.execute(
+            "UPDATE retentions SET kept_ns = ?, dropped = ?, held_from = ?, held_upto = ? WHERE name = ?",
+            (kept_ns, dropped, start, upto, name),
+        )
 
     def find_tap(self, name: str) -> bytes | None:
         """Return what a query over a tap kept with its last step; None before the first."""
@@ -372,6 +519,10 @@ class StoredRecord:
         """Return the heartbeat of the last step; None before the first."""
         return self.store.find(self.name).heartbeat_ns
 
+    def find_kept(self) -> int:
+        """Return the instant from which on results are kept; `START` if all are."""
+        return self.store.find(self.name).retention.kept_ns
+
     def find_state(self, at_ns: int) -> tuple[int, bytes] | None:
         """Return the state with the greatest heartbeat up to an instant."""
         return self.store.find_state(self.name, at_ns)
@@ -383,6 +534,18 @@ class StoredRecord:
     def count_given(self, window: Window) -> Counter[tuple[int, Row]]:
         """Return how many more of each row entered than left at each instant of a window, corrections included."""
         return self.store.count_given(self.name, window)
+
+
+def check_keep(keep_s: float | None) -> None:
+    """Refuse times for which results cannot be kept.
+
+    Raises
+    ------
+    InvalidQuery
+        It is less than a day.
+    """
+    if keep_s is not None and not LEAST_KEEP_S <= keep_s < float("inf"):
+        raise InvalidQuery(f"results can be kept for a day or longer, or always; got {keep_s:,g} s")
 
 
 def _digest(content: bytes) -> str:

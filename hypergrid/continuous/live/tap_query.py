@@ -20,7 +20,7 @@ from hypergrid.continuous.limits import ALLOWED_BYTES, require_share
 from hypergrid.continuous.live.archive_versions import ArchiveVersions, refuse_surfaces
 from hypergrid.continuous.live.disorder import TapClock
 from hypergrid.continuous.live.evaluation import LiveEvaluation, LiveStep
-from hypergrid.continuous.live.store import LiveEntry, LiveOptions, LiveStore, open_store
+from hypergrid.continuous.live.store import LiveEntry, LiveOptions, LiveStore, check_keep, open_store
 from hypergrid.continuous.live.tables import pack_tables, read_tables
 from hypergrid.continuous.live.tap_memory import LateLimits, TapArchive, TapBatch, TapMemory
 from hypergrid.continuous.names import check_live_name
@@ -237,6 +237,7 @@ class TapQuery:
 
     def _advance(self, entry: LiveEntry, batch: TapBatch, heartbeat: int) -> LiveStep:
         version = f"record {batch.upto}"
+        self._evaluation.keep_ns = entry.retention.keep_ns
         try:
             return self._evaluation.advance(entry.snapshot, version, heartbeat)
         except _Forgotten:
@@ -329,6 +330,7 @@ def add_tap_query(
     *,
     tables: Mapping[str, Any] | None = None,
     allowed_bytes: int = ALLOWED_BYTES,
+    keep_s: float | None = None,
 ) -> LiveStore:
     """Add a live query over the tap of an archive, and return the archive's live queries.
 
@@ -342,6 +344,8 @@ def add_tap_query(
         least, beside the disorder that is measured.
     allowed_bytes
         Memory that the windows may take at the archive's rates [bytes].
+    keep_s
+        How long results are kept, at least [s]; None: always.
 
     Raises
     ------
@@ -351,6 +355,7 @@ def add_tap_query(
     check_live_name(name)
     options = replace(options, source="tap")
     options.check()
+    check_keep(keep_s)
     inputs = open_inputs(archive, tables)
     query = ArchiveQuery(inputs, *inputs.choose(text))
     refuse_surfaces(query)
@@ -358,5 +363,5 @@ def add_tap_query(
     memory = TapMemory(archive.store, _list_variables(archive, query))
     _TapVersions(query, options, TapArchive(archive, memory))
     store = open_store(archive.path)
-    store.add(name, text, options, pack_tables(query))
+    store.add(name, text, options, pack_tables(query), keep_s=keep_s)
     return store

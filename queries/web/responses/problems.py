@@ -20,6 +20,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from hypergrid.continuous.language import InvalidCql
+from hypergrid.continuous.records import NoLongerKept
 from hypergrid.core.errors import (
     ArchiveConflict,
     Cancelled,
@@ -110,6 +111,7 @@ _ROWS: Final[tuple[tuple[type[Exception], int, int, str], ...]] = (
     (NoSuchPage, 404, 404, "There is nothing here"),
     (MethodNotAllowed, 405, 405, "Another method is needed"),
     (ResultGone, 410, 410, "The result is no longer kept"),
+    (NoLongerKept, 410, 410, "These rows are no longer kept"),
     (NotReady, 409, 409, "There is no result yet"),
     (QueueFull, 429, 429, "Too many queries wait"),
     (TooManyQueries, 429, 429, "Too many queries of one caller"),

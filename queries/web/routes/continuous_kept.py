@@ -11,11 +11,12 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
+from hypergrid.continuous.records import NoLongerKept
 from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.core.times import format_timestamp
 from queries.continuous.formats import ROWS_FORMATS, RowsTable, tabulate_elements, tabulate_relation
 from queries.continuous.kept import NO_INSTANT, ResultForm
-from queries.standing.continuous_alerts import ContinuousAlerts
+from queries.standing.continuous_alerts import ContinuousAlerts, describe_retention
 from queries.standing.service import StandingQueries
 from queries.web.responses.addresses import announce_created, resolve_name
 from queries.web.responses.bodies import read_document
@@ -34,7 +35,10 @@ AT_ONCE: Final = 100
 """Elements read at once by a stream."""
 MOST_ROWS: Final = 10_000
 """Rows of an answer, at most."""
-After = Annotated[int, Query(ge=0, le=2**53, description="number of the last element that is known")]
+After = Annotated[
+    int,
+    Query(ge=-(2**53), le=2**53, description="number of the last element that is known; 0 for all that are kept"),
+]
 Limit = Annotated[int, Query(ge=1, le=MOST_ROWS)]
 
 
@@ -93,12 +97,14 @@ def router(standing: StandingQueries) -> APIRouter:
     ) -> Response:
         """Return the elements after a number: `number`, `tau`, `sign`, the select list, `corrects`, `snapshot`.
 
+        Where results are kept for a time only, a number after which some were dropped is refused (410).
+
         An element with `corrects` corrects what was given before: +1 was missing, -1 should not have been. `tau` is
         null for rows that are there from the start.
         """
         form = queries.kept.form(queries.kept.entry(name))
-        if newest:
-            after = max(after, queries.kept.find_number(name, limit))
+        if newest and (last := queries.kept.find_number(name, limit)):
+            after = max(after or last, last)
         elements = queries.kept.list_elements(name, after, limit)
         table = tabulate_elements(elements, form.attributes, head=_head(name, form, offset=3))
         return _answer(table, name, check_form(request, f))
@@ -126,11 +132,12 @@ def router(standing: StandingQueries) -> APIRouter:
     ) -> EventSourceResponse:
         """Tell the elements after a number, and then each new one; its number is the id of the event.
 
-        Events are "row", "correction" (of what was given before) and "progress": how far the query is evaluated.
+        Events are "row", "correction" (of what was given before) and "progress": how far the query is evaluated. The
+        event "dropped" says that elements after the number are not kept any more: all that are kept follow, as after 0.
         """
         await run_in_threadpool(known, request, name)
-        if last_event_id and last_event_id.isdecimal() and len(last_event_id) < 16:
-            after = max(after, int(last_event_id))
+        if last_event_id and last_event_id.removeprefix("-").isdecimal() and len(last_event_id) < 16:
+            after = int(last_event_id) if not after else max(after, int(last_event_id))
         return EventSourceResponse(
             stream_elements(standing, queries, name, after), ping=PING_S, sep="\n", shutdown_grace_period=FAREWELL_S
         )
@@ -152,6 +159,10 @@ async def stream_elements(
             except NotFound:
                 yield ServerSentEvent(json.dumps({"name": name}), event="removed")
                 return
+            except NoLongerKept as error:
+                yield ServerSentEvent(json.dumps({"after": after, "problem": str(error)}), event="dropped")
+                after = 0
+                continue
             except HyperGridError as error:
                 # The file may be locked for a while: what was known stands.
                 state, elements = known | {"error": strip_paths(str(error))}, []
@@ -181,6 +192,7 @@ def _look(
         "heartbeat": None if entry.heartbeat_ns is None else format_timestamp(entry.heartbeat_ns),
         "complete": queries.kept.is_complete(name),
         "late_windows": entry.late,
+        **describe_retention(entry.retention),
         "error": strip_paths(queries.kept.error(name)),
     }
     try:

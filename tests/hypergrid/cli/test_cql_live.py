@@ -76,6 +76,24 @@ def test_queries_are_added_followed_and_read(tmp_path: Path) -> None:
     assert [row["name"] for row in json.loads(run("list", folder, "--json"))] == ["near"]
 
 
+def test_results_are_kept_for_a_time(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    create(folder)
+    with pytest.raises(InvalidQuery, match="a day or longer"):
+        run("add", folder, "-", "--name", "mean", "--keep", "6h", text=QUERIES["mean"])
+    with pytest.raises(InvalidTime, match="the time for which results are kept: a duration needs"):
+        run("add", folder, "-", "--name", "mean", "--keep", "long", text=QUERIES["mean"])
+    run("add", folder, "-", "--name", "mean", "--keep", "90d", text=QUERIES["mean"])
+    (row,) = json.loads(run("list", folder, "--json"))
+    assert (row["keep_s"], row["kept_from"], row["too_late_windows"]) == (90 * 86_400.0, None, 0)
+    assert "for 30d" in run("keep", folder, "mean", "30d") + invoke("keep", folder, "mean", "30d").output
+    assert json.loads(run("list", folder, "--json"))[0]["keep_s"] == 30 * 86_400.0
+    run("keep", folder, "mean", "always")
+    assert json.loads(run("list", folder, "--json"))[0]["keep_s"] is None
+    with pytest.raises(NotFound, match="live query 'none'"):
+        run("keep", folder, "none", "30d")
+
+
 def test_rows_are_followed_until_their_reader_has_enough(tmp_path: Path) -> None:
     folder = tmp_path / "a"
     create(folder)

@@ -212,6 +212,57 @@ def standing_episodes(standing: StandingQueries) -> dict[tuple[str, str], str | 
     }
 
 
+DAY = 720
+"""Slices of a day."""
+
+
+@pytest.mark.parametrize("text", [WARM, HOT])
+def test_alerts_that_were_not_judged_for_longer_than_rows_are_kept_go_on_from_those_that_are(
+    text: str, live: Live, make_standing: Callable[..., StandingQueries]
+) -> None:
+    first = make_standing()
+    document = {"name": "warm", "text": text, "keep": "1day", "alert": {"to": ["events"], "quiet": "10min"}}
+    ContinuousAlerts(first).add(document)
+    settle(first.runner)
+    live.add_all([at(slice_, 25.0, "1") for slice_ in range(10, 13)])
+    settle(first.runner)
+    assert list_alerts(first) == [("raised", "1", 10)]
+    first.stop()
+    # Station 1 cools, 2 stays warm from the first day on, 3 is warm for some hours of a day whose rows are dropped.
+    days = [at(slice_, 25.0, *("2",) * (slice_ > 100), *("3",) * (200 < slice_ < 300)) for slice_ in range(13, 4 * DAY)]
+    for begin in range(0, len(days), DAY):
+        live.add_all(days[begin : begin + DAY])
+        hg.continuous(live.folder).live_query("warm").step()
+    retention = hg.continuous(live.folder).live_query("warm").entry.retention
+    kept = (retention.kept_ns - START_NS) // STEP_NS
+    assert 2 * DAY < kept < 3 * DAY
+    second = make_standing()
+    settle(second.runner)
+    live.add(*at(4 * DAY, 25.0, "2", "4"))
+    live.add(*at(4 * DAY + 1, 25.0, "2", "4"))
+    settle(second.runner)
+    # What holds is known from its row, an episode of a stream from what is kept of it.
+    since = 101 if text == WARM else kept + 1
+    said = {(happening, place): slice_ for happening, place, slice_ in list_alerts(second)}
+    assert said["raised", "2"] == pytest.approx(since, abs=1)
+    assert said["raised", "4"] == 4 * DAY
+    assert ("cleared", "1") in said or text == HOT
+    assert "3" not in {place for _, place in said}
+    assert len(said) == len(list_alerts(second))
+
+
+def test_an_episode_of_a_stream_that_goes_on_keeps_its_onset_when_its_first_rows_are_dropped(
+    live: Live, standing: StandingQueries
+) -> None:
+    document = {"name": "warm", "text": HOT, "keep": "1day", "alert": {"to": ["events"], "quiet": "10min"}}
+    ContinuousAlerts(standing).add(document)
+    for begin in range(10, 4 * DAY, DAY // 2):
+        live.add_all([at(slice_, 25.0, "1") for slice_ in range(begin, begin + DAY // 2)])
+        settle(standing.runner)
+    assert standing.kept.entry("warm").retention.kept_ns > START_NS + DAY * STEP_NS
+    assert list_alerts(standing) == [("raised", "1", 10)]
+
+
 def test_one_failing_query_does_not_stop_others(
     live: Live, standing: StandingQueries, monkeypatch: pytest.MonkeyPatch
 ) -> None:

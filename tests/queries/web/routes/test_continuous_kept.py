@@ -132,6 +132,35 @@ def test_a_query_is_kept_followed_and_removed(client: httpx.Client, live: Live, 
     assert len(client.get("/api/v1/standing/alerts").json()) == 3
 
 
+def test_rows_that_are_not_kept_any_more_are_gone_and_say_so(
+    client: httpx.Client, live: Live, standing: StandingQueries
+) -> None:
+    assert client.post(HERE, json=KEPT | {"keep": "6h"}).status_code == 422
+    document = client.post(HERE, json=KEPT | {"keep": "1day"}).json()
+    assert (document["keep_s"], document["kept_from"], document["too_late_windows"]) == (86_400.0, None, 0)
+    warm_up(live, standing)
+    rows = client.get(f"{HERE}/warm/rows").json()["rows"]
+    # Station 2 stays warm for days.
+    cold = dict.fromkeys(STATIONS, 5.0) | {"2": 25.0}
+    for first in range(14, 2200, 700):
+        live.add_all([(slice_, cold) for slice_ in range(first, first + 700)])
+        settle(standing.runner)
+    document = client.get(f"{HERE}/warm").json()
+    assert document["kept_from"] > "2007-10-02"
+    again = client.get(f"{HERE}/warm/rows").json()["rows"]
+    assert [row[2:5] for row in again] == [[1, "2", 25.0]]
+    assert again[0][0] < 0
+    assert client.get(f"{HERE}/warm/rows", params={"newest": True, "limit": 1}).json()["rows"] == again
+    assert client.get(f"{HERE}/warm/rows", params={"after": again[0][0]}).json()["rows"] == []
+    gone = client.get(f"{HERE}/warm/rows", params={"after": rows[0][0]})
+    assert (gone.status_code, gone.json()["title"]) == (410, "These rows are no longer kept")
+    assert "begin again after number 0" in gone.json()["detail"]
+    kinds = [(kind, data.get("row")) for kind, _, data in read_events(client, 3, last=rows[0][0])]
+    assert kinds == [("dropped", None), ("row", ["2", 25.0]), ("progress", None)]
+    (only,) = read_events(client, 1, last=again[0][0])
+    assert (only[0], only[2]["kept_from"]) == ("progress", document["kept_from"])
+
+
 def test_rows_are_resumed_by_number_in_all_formats(client: httpx.Client, live: Live, standing: StandingQueries) -> None:
     client.post(HERE, json=KEPT)
     settle(standing.runner)
