@@ -86,6 +86,7 @@ class _Evaluation:
     steps: int = 0
     failures: int = 0
     error: str = ""
+    failing_since_s: float = 0.0
     retry_s: float = 0.0
 
 
@@ -260,6 +261,11 @@ class KeptQueries:
         with self._lock:
             return tuple(name for name, evaluation in self._evaluations.items() if evaluation.error)
 
+    def failing_since_s(self, name: str) -> float | None:
+        """Return since when all pieces of a query failed, by the clock of `work` [s]; None: the last did not."""
+        evaluation = self._evaluations.get(name)
+        return evaluation.failing_since_s if evaluation is not None and evaluation.error else None
+
     # Evaluation.
 
     def poll(self, archive: OpenArchive, now_s: float) -> None:
@@ -358,6 +364,8 @@ class KeptQueries:
         text = str(error) if isinstance(error, HyperGridError) else f"{type(error).__name__}: {error}"
         if text != evaluation.error:
             _LOG.warning("continuous query %s cannot be evaluated: %s", name, text)
+        if not evaluation.failures:
+            evaluation.failing_since_s = now_s
         evaluation.failures += 1
         evaluation.error = text
         evaluation.retry_s = now_s + min(FIRST_PAUSE_S * 2.0 ** min(evaluation.failures - 1, 20), LONGEST_PAUSE_S)

@@ -1,7 +1,7 @@
 """Dead-man's switch: a heartbeat that stops when alerting itself is silent.
 
-Alerts that do not come look like quiet. So as long as standing queries are evaluated, alerts are delivered, and queries
-over the tap keep up, a heartbeat goes to an address outside, which warns when it hears none. It goes the way of
+Alerts that do not come look like quiet. So as long as each standing query is evaluated, alerts are delivered, and
+queries over the tap keep up, a heartbeat goes to an address outside, which warns when it hears none. It goes the way of
 alerts, signed and to allowed hosts only, but is never kept for later: a heartbeat that is late says nothing.
 """
 
@@ -23,6 +23,8 @@ from queries.standing.runner import StandingRunner
 
 EVERY_S: Final = 60.0
 """Interval of heartbeats [s]."""
+LATE_S: Final = 300.0
+"""Time for which a query may wait for its evaluation, or fail, before its alerts count as silent [s]."""
 SILENT_S: Final = 120.0
 """Time without a sign of the runner after which it counts as stuck [s]."""
 UNDELIVERED_S: Final = 300.0
@@ -111,6 +113,8 @@ class DeadMansSwitch:
             return f"standing queries have not been evaluated for {silent_s:.0f} s"
         if trouble := self._runner.statistics().trouble:
             return f"standing queries cannot be kept up to date: {trouble}"
+        if late := self._runner.find_late(LATE_S):
+            return late
         oldest = self._store.find_oldest_waiting()
         if oldest is not None:
             waited_s = (self._clock() - max(oldest.at_ns, self._began_ns)) / SECOND_NS

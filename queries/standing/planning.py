@@ -45,6 +45,8 @@ class StandingState:
     entry: StandingEntry
     stale_since_s: float | None = None
     """When the oldest change was seen that it does not include [s]; None: fresh."""
+    was_fresh: bool = False
+    """Whether it was up to date since the start of this process."""
     evaluations: int = 0
     postponed: int = 0
     failures: int = 0
@@ -78,6 +80,7 @@ class StandingState:
     def record_success(self, progress: EvaluationProgress) -> None:
         self.entry = replace(self.entry, progress=progress)
         self.evaluations += 1
+        self.was_fresh = True
         self.stale_since_s, self.failures, self.error = None, 0, ""
 
     def newest_dataset(self) -> xr.Dataset:

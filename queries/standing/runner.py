@@ -202,6 +202,25 @@ class StandingRunner:
                 **self._metrics.snapshot(self._round),
             )
 
+    def find_late(self, limit_s: float) -> str:
+        """Return which query waits longest to be evaluated, or fails, and why; empty if none does for that long.
+
+        One that has not been up to date since the start does not count unless it fails: its first result takes long.
+        """
+        with self._lock:
+            now_s, late = self._monotonic(), list[tuple[float, str, str]]()
+            for name, state in self._states.items():
+                followed, kept = state.entry.definition.query.get(FOLLOWED), self._kept_queries
+                since_s, error = state.stale_since_s, state.error
+                if followed is not None and kept is not None and not state.failures:
+                    since_s, error = kept.failing_since_s(str(followed)), kept.error(str(followed))
+                if since_s is not None and (error or state.was_fresh):
+                    late.append((now_s - since_s, name, error))
+        waited_s, name, error = max(late, default=(0.0, "", ""))
+        if waited_s <= limit_s:
+            return ""
+        return f"standing query {name!r} has not been evaluated for {waited_s:.0f} s: {error or 'others go first'}"
+
     def work(self) -> bool:
         """Do one piece of work: poll, or compute a block; return whether there was any."""
         now_s, was_fair = self._monotonic(), False
@@ -448,6 +467,7 @@ class StandingRunner:
 
     def _mark_unchanged(self, state: StandingState) -> None:
         """Record that nothing a query reads has changed up to the current snapshot."""
+        state.was_fresh = True
         entry, progress = state.entry, state.entry.progress
         if progress.snapshot != self._archive.snapshot and self._archive.store.extent(
             str(entry.definition.query["variable"])

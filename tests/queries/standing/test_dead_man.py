@@ -14,10 +14,12 @@ from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import SECOND_NS
 from hypergrid.query import open_archive
 from queries.jobs.runner import Runner
+from queries.standing.continuous_alerts import ContinuousAlerts
 from queries.standing.service import StandingQueries
 from queries.web.routes.health import Monitoring, ServerHealth
 from tests.queries.standing.hook import Hook
 from tests.queries.standing.live import Clock, Live
+from tests.support.standing_runner import settle
 
 AIR = {"variable": "air_temperature", "steps": []}
 HOT = {"kind": "threshold", "above": 20, "clear": 18}
@@ -86,6 +88,77 @@ def test_no_heartbeat_comes_while_nothing_is_evaluated(
     monkeypatch.setattr(standing.runner, "beat_s", standing.runner.beat_s - 121.0)
     assert "have not been evaluated for 12" in standing.dead_mans_switch.find_trouble()
     assert not standing.dead_mans_switch.beat()
+
+
+@pytest.fixture
+def seconds(standing: StandingQueries, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The monotonic clock of the runner, which is moved by hand."""
+    made = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(standing.runner, "_monotonic", lambda: made.now)
+    return made
+
+
+def test_no_heartbeat_comes_while_a_query_waits_for_its_turn(
+    standing: StandingQueries, live: Live, seconds: SimpleNamespace
+) -> None:
+    standing.add({"name": "hot", "query": AIR, "condition": HOT})
+    standing.runner._poll(seconds.now)  # noqa: SLF001
+    seconds.now += 400.0
+    # The first result may take longer.
+    assert standing.dead_mans_switch.find_trouble() == ""
+    settle(standing.runner)
+    live.add(10, {"1": 5.0})
+    standing.runner._poll(seconds.now)  # noqa: SLF001
+    seconds.now += 300.0
+    assert standing.dead_mans_switch.beat()
+    seconds.now += 1.0
+    assert standing.dead_mans_switch.find_trouble() == (
+        "standing query 'hot' has not been evaluated for 301 s: others go first"
+    )
+    assert not standing.dead_mans_switch.beat()
+    settle(standing.runner)
+    assert standing.dead_mans_switch.beat()
+
+
+def test_no_heartbeat_comes_while_a_query_fails(standing: StandingQueries, seconds: SimpleNamespace) -> None:
+    standing.add({"name": "hot", "query": AIR, "condition": HOT})
+    settle(standing.runner)
+    standing.runner.state("hot").record_failure(InvalidQuery("no such unit any more"), seconds.now)
+    assert standing.dead_mans_switch.beat()
+    seconds.now += 301.0
+    assert standing.dead_mans_switch.find_trouble().endswith("evaluated for 301 s: no such unit any more")
+    standing.pause("hot")
+    settle(standing.runner)
+    assert standing.dead_mans_switch.beat()
+
+
+def test_no_heartbeat_comes_while_the_query_that_an_alert_follows_fails(
+    standing: StandingQueries, live: Live, seconds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries = ContinuousAlerts(standing)
+    text = "Select station, value From air_temperature Where value > 20"
+    queries.add({"name": "warm", "text": text, "alert": {"to": ["events"]}})
+    queries.add({"name": "unheard", "text": text})
+    settle(standing.runner)
+
+    def fail(name: str, *_rest: object) -> int:
+        raise InvalidQuery(f"{name} does not fit the archive any more")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(standing.kept, "_step", fail)
+        live.add(10, {"1": 5.0})
+        settle(standing.runner)
+        assert standing.dead_mans_switch.beat()
+        seconds.now += 301.0
+        assert standing.dead_mans_switch.find_trouble() == (
+            "standing query 'warm' has not been evaluated for 301 s: warm does not fit the archive any more"
+        )
+        seconds.now += 100.0
+        settle(standing.runner)
+        assert "for 401 s" in standing.dead_mans_switch.find_trouble()
+    seconds.now += 1000.0
+    settle(standing.runner)
+    assert standing.dead_mans_switch.beat()
 
 
 def test_no_heartbeat_comes_while_the_tap_is_not_followed(standing: StandingQueries, live: Live, clock: Clock) -> None:
