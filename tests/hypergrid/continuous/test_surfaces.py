@@ -133,6 +133,14 @@ def test_changes_lead_from_slice_to_slice(archive: OpenArchive) -> None:
         assert held == slices[tau]
 
 
+@pytest.mark.parametrize("name", ["frost", "half-hours", "moving"])
+def test_each_slice_can_be_the_only_one_of_a_stretch(archive: OpenArchive, name: str) -> None:
+    query = hg.continuous(archive).query(f"Select x, y, value From surface_{name.replace('-', '_')}")
+    for end_ns, rows in slices_of(archive, name):
+        held = query.run(end_ns, end_ns + 1)
+        assert (len(held), set(held["tau"])) == (rows.total(), {pd.Timestamp(end_ns, tz="UTC")})
+
+
 def test_surfaces_meet_readings_by_their_places(archive: OpenArchive) -> None:
     text = """Select Rstream(a.station, a.value, c.value as kriged)
     From air_temperature [Now] a, stations s, surface_cold_air c
