@@ -30,9 +30,7 @@ PollOption = Annotated[str, typer.Option("--every", help="How often to look for 
 
 KeepOption = Annotated[
     str | None,
-    typer.Option(
-        "--keep", help="How long results are kept, and late readings correct them, such as 90d; always where absent."
-    ),
+    typer.Option("--keep", help="How long results are kept, such as 90d, a day or longer; always where absent."),
 ]
 
 _AT_ONCE: Final = 10_000
@@ -84,7 +82,7 @@ def add_live(  # noqa: PLR0913 - options of a command
 
 def parse_keep(text: str) -> float | None:
     """Return for how long results are kept [s]; None for "always"."""
-    return None if text == ALWAYS else parse_wait(text, "the time for which results are kept")
+    return None if text == ALWAYS else parse_wait(text, "--keep")
 
 
 def change_keep(
@@ -99,7 +97,7 @@ def change_keep(
 
 
 def list_live(archive: ArchiveArgument, *, as_json: JsonOption = False) -> None:
-    """List the live queries of an archive: how far each is evaluated, late windows, and projected memory."""
+    """List the live queries of an archive: how far each is, late windows, what is kept, and projected memory."""
     from hypergrid.continuous.live import has_store, open_store  # noqa: PLC0415 - numba and SQL
 
     opened = open_archive(archive)
@@ -116,6 +114,7 @@ def list_live(archive: ArchiveArgument, *, as_json: JsonOption = False) -> None:
         "disorder [s]",
         "late windows",
         "kept from",
+        "too late",
         "memory [bytes]",
         "tables",
         "state",
@@ -127,7 +126,7 @@ def list_live(archive: ArchiveArgument, *, as_json: JsonOption = False) -> None:
             (
                 row["name"], row["start"], row["heartbeat"] or "", row["snapshot"] or "",
                 f"{row['disorder_s'] or 0:g} ({row['disorder_from']})", row["late_windows"],
-                row["kept_from"] or "start",
+                row["kept_from"] or "start", row["too_late_windows"],
                 "unknown" if row["projected_bytes"] is None else row["projected_bytes"], ", ".join(row["tables"]),
                 row["problem"] or row["state"],
             )

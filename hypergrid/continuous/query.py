@@ -134,7 +134,7 @@ class LiveArchive(ContinuousArchive):
         allowed_bytes
             Memory that its windows may take at the archive's rates [bytes].
         keep_s
-            How long its results are kept, at least [s], and readings may come late and correct them; always by default.
+            How long its results are kept, at least [s]; readings that are later change nothing. By default always.
 
         Raises
         ------

@@ -124,7 +124,7 @@ class NamedSurface:
         if len(corners) == 1:
             # Its slice may be of all readings, which a clip would leave out.
             return self.archive.query(self.document)
-        # A clip takes the slices that start in it; it ends with the next, as the first one may start before any reading.
+        # A clip takes the slices that start in it. It ends with the next, as the first may start before any reading.
         after = int(corners[stop]) if stop < len(corners) else int(corners[stop - 1]) + 1
         clip = Window(int(corners[first]), after)
         return self.archive.query(clip_in_time(self.document, clip))

@@ -81,7 +81,7 @@ class ContinuousAlerts:
                 document[key], f"{key!r} of the continuous query {name!r}", may_be_zero=key == "disorder"
             )
             for key in ("idle", "disorder", "keep")
-            if document.get(key) is not None
+            if document.get(key) is not None and (key, document[key]) != ("keep", "always")
         }
         self.kept.add(str(name), text, start=start, maximum=self._standing.maximum, **options)
         if alert is not None:

@@ -89,7 +89,8 @@ def evaluate_rows(entry: StandingEntry, kept: KeptQueries, *, now_ns: int) -> Ev
     if elements or is_again:
         # Older corrections raise no alert, as of readings: their episodes are not remembered.
         kept_ns = max(followed.options.start_ns, followed.retention.kept_ns)
-        first_ns = max(followed.options.start_ns, newest_ns - LOOK_BACK_NS if has_begun and not is_again else 0)
+        is_followed = has_begun and not is_again
+        first_ns = max(kept_ns, newest_ns - LOOK_BACK_NS) if is_followed else followed.options.start_ns
         # What is not there any more is over, too.
         from_ns = {each.place: kept_ns for each in episodes if is_again and each.cleared_ns is None}
         for element in elements:

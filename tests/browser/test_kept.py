@@ -187,4 +187,4 @@ def test_the_page_says_from_when_on_rows_are_kept_and_what_came_too_late(at_page
         live.add_all([(slice_, dict.fromkeys(STATIONS, 5.0)) for slice_ in range(first, first + 500)])
     expect(row).to_contain_text("Rows are kept from 2007-10-02", timeout=120_000)
     live.add_all([(50, dict.fromkeys(STATIONS, 9.0))])
-    expect(row).to_contain_text("Earlier readings came too late to count, in 1 stretch.", timeout=60_000)
+    expect(row).to_contain_text("Readings from before then arrived too late to count, in 1 stretch.", timeout=60_000)

@@ -10,6 +10,7 @@ from hypergrid.continuous.algebra import Operator, RelationInput, StreamInput, w
 from hypergrid.continuous.engine import ElementBatch, Texts
 from hypergrid.continuous.live.evaluation import LiveElement, LiveStep
 from hypergrid.continuous.live.rows import Row
+from hypergrid.continuous.live.store import LiveStore
 from hypergrid.core.times import Window
 from tests.support.continuous_engine import make_batch
 from tests.support.continuous_oracle import START, Change
@@ -50,14 +51,16 @@ class ListedVersions:
             batches[name] = ElementBatch(batch.tau, batch.columns, batch.sign)
         return batches
 
-    def list_changed(self, old: str, new: str, window: Window) -> Sequence[Window] | None:
+    def list_changed(self, old: str, new: str, window: Window, past_ns: int) -> Sequence[Window] | None:
         changed: set[int] = set()
-        for name in self._leaves():
+        for name, leaf in self._leaves().items():
             before, after = ([c for c in self.versions[int(v)][name] if c[0] < window.stop_ns] for v in (old, new))
             for tau in {change[0] for change in (*before, *after)}:
                 # Order counts among elements of one instant.
                 if [c for c in before if c[0] == tau] != [c for c in after if c[0] == tau]:
                     changed.add(tau)
+                    if tau < past_ns and isinstance(leaf, RelationInput):
+                        return None
         if START in changed:
             return None
         return [Window(tau, tau + 1) for tau in sorted(changed)]
@@ -112,6 +115,39 @@ class ListedRecord:
             self.elements = held + [element for element in self.elements if element.tau >= self.kept_ns]
 
 
+@dataclass
+class StoredRun:
+    """What is kept of an evaluation, in a file of live queries."""
+
+    store: LiveStore
+
+    @property
+    def states(self) -> dict[int, bytes]:
+        return dict.fromkeys(self.store.list_states("q"), b"")
+
+    @property
+    def kept_ns(self) -> int:
+        return self.find_kept()
+
+    def find_heartbeat(self) -> int | None:
+        return self.store.record("q").find_heartbeat()
+
+    def find_kept(self) -> int:
+        return self.store.record("q").find_kept()
+
+    def find_state(self, at_ns: int) -> tuple[int, bytes] | None:
+        return self.store.find_state("q", at_ns)
+
+    def list_states(self) -> Sequence[int]:
+        return self.store.list_states("q")
+
+    def count_given(self, window: Window) -> Counter[tuple[int, Row]]:
+        return self.store.count_given("q", window)
+
+    def keep(self, step: LiveStep) -> None:
+        self.store.keep(self.store.find("q"), "s", step)
+
+
 def random_versions(case: Case, rng: np.random.Generator, count: int) -> list[Inputs]:
     """Return versions of the inputs of a case; the last holds all elements, each as it is in the case.
 
@@ -127,10 +163,13 @@ def random_versions(case: Case, rng: np.random.Generator, count: int) -> list[In
     for name, rows in inputs.items():
         is_stream = name in case.streams
         disorder = rng.choice([0.0, 0.1, 0.7])
+        known = 0
         for tau, sign, row in rows:
-            # Relations that change are whole in each version, so that no row is removed before it is added.
             position = 0.0 if tau == START else (tau - first) / span + disorder * rng.random() * (rng.random() < 0.5)
-            number = 0 if not is_stream else min(int(position * count), count - 1)
+            number = min(int(position * count), count - 1)
+            if not is_stream:
+                # Changes of relations come in order, so that no row is removed before it is added.
+                number = known = max(known, number)
             amended = int(rng.integers(number, count)) if is_stream and rng.random() < 0.2 else number
             other = rows[int(rng.integers(len(rows)))][2]
             for version in range(number, count):

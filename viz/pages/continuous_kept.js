@@ -171,7 +171,7 @@ export class KeptQueries {
       };
       this.leaveRows = api.listen(`continuous/${encodeURIComponent(name)}/events?after=${after}`, {
         row: add, correction: add,
-        dropped: () => { this.rows = []; },
+        dropped: () => this.follow(name),
         progress: (state) => {
           this.progress.textContent = state.error ? T.continuous.keptFails(state.error) : T.continuous.live(state.heartbeat ? short(state.heartbeat) : T.missing);
           this.poll.wake();

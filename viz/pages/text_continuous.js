@@ -81,7 +81,7 @@ export const CONTINUOUS = {
     keptBegins: "Begins.",
     keptBehind: "It is catching up.",
     keptFrom: (instant) => `Rows are kept from ${instant} on.`,
-    keptTooLate: (count) => `Earlier readings came too late to count, in ${plural(count, "stretch", "stretches")}.`,
+    keptTooLate: (count) => `Readings from before then arrived too late to count, in ${plural(count, "stretch", "stretches")}.`,
     keptLate: (count) => `Corrected for ${plural(count, "late stretch", "late stretches")}.`,
     noAlert: "no alert",
     noneOpen: "none open",

@@ -114,8 +114,11 @@ class ArchiveVersions:
             readers[name] = make_reader(archive, name, restrictions.get("station"), restrictions.get("variable"))
         return readers
 
-    def list_changed(self, old: str, new: str, window: Window) -> Sequence[Window] | None:
-        """Return windows that hold all elements of a window that differ; None if rows of the start do."""
+    def list_changed(self, old: str, new: str, window: Window, past_ns: int) -> Sequence[Window] | None:
+        """Return windows that hold all elements of a window that differ.
+
+        None if rows of the start do, or of a relation before `past_ns`.
+        """
         texts = Texts()
         try:
             before = self._read_relations(old, texts)
@@ -124,8 +127,7 @@ class ArchiveVersions:
             return None
         after = self._read_relations(new, texts)
         moves = [_find_difference(before[name], after[name]) for name in before]
-        if any(move is not None and move.start_ns < self._start_ns for move in moves):
-            # What is there from the start differs.
+        if any(move is not None and move.start_ns < max(self._start_ns, past_ns) for move in moves):
             return None
         try:
             changes = diff_from_log(self.open(new).store, old)

@@ -132,8 +132,9 @@ class _ArrivalVersions:
                 batches[leaf.name] = _cut(beside, window)
         yield batches, window.stop_ns
 
-    def list_changed(self, old: str, new: str, window: Window) -> Sequence[Window]:
+    def list_changed(self, old: str, new: str, window: Window, past_ns: int) -> Sequence[Window]:
         """Return the instants of a window at which elements arrived between two versions."""
+        del past_ns
         first, stop = np.searchsorted(self.arrival, (int(old), int(new)), side="right").tolist()
         tau = np.unique(self.tau[first:stop])
         return [Window(at, at + 1) for at in tau[(tau >= window.start_ns) & (tau < window.stop_ns)].tolist()]

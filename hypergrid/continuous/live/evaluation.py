@@ -52,8 +52,11 @@ class VersionedSource(Protocol):
     def read(self, version: str, window: Window, texts: Texts) -> Iterator[tuple[Mapping[str, ElementBatch], int]]:
         """Yield the elements of a window in canonical order, in parts, each with the heartbeat at its end."""
 
-    def list_changed(self, old: str, new: str, window: Window) -> Sequence[Window] | None:
-        """Return windows that hold all elements of a window that differ; None if rows of the start do."""
+    def list_changed(self, old: str, new: str, window: Window, past_ns: int) -> Sequence[Window] | None:
+        """Return windows that hold all elements of a window that differ.
+
+        None if rows of the start do, or of a relation before `past_ns`: these go on to hold.
+        """
 
 
 class LiveRecord(Protocol):
@@ -168,7 +171,7 @@ class LiveEvaluation:
         windows: list[Window] | None = []
         too_late = 0
         if old is not None and old != new and before > self.start_ns and redone_ns != START:
-            changed = self.source.list_changed(old, new, Window(self.start_ns, before))
+            changed = self.source.list_changed(old, new, Window(self.start_ns, before), kept_ns)
             windows = None if changed is None else list(changed)
         if windows is None:
             windows = [Window(START, before)]

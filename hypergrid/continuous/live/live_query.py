@@ -275,7 +275,7 @@ def add_query(  # noqa: PLR0913 - a query and what is allowed of it
     allowed_bytes
         Memory that the windows may take at the archive's rates [bytes].
     keep_s
-        How long results are kept, at least [s], and readings may come late and correct them; None: always.
+        How long results are kept, at least [s]; readings that are later change nothing. None: always.
 
     Raises
     ------

@@ -61,14 +61,22 @@ CREATE TABLE tables (
         """
 CREATE TABLE IF NOT EXISTS retentions (
     name TEXT PRIMARY KEY, keep_s REAL, kept_ns INTEGER NOT NULL, dropped INTEGER NOT NULL DEFAULT 0,
-    held_from INTEGER NOT NULL DEFAULT 0, held_upto INTEGER NOT NULL DEFAULT 0, too_late INTEGER NOT NULL DEFAULT 0,
+    held_from INTEGER NOT NULL DEFAULT 0, held_upto INTEGER NOT NULL DEFAULT -1, too_late INTEGER NOT NULL DEFAULT 0,
     checksum TEXT NOT NULL DEFAULT ''
 ) STRICT
 """,
+        # In order of the numbers, too, which are the keys of rows.
+        "CREATE INDEX IF NOT EXISTS elements_by_number ON elements (name)",
     ),
 )
 LEAST_KEEP_S: Final = 86_400.0
 """Shortest time for which results can be kept [s]: alerts look back so far."""
+LONGEST_KEEP_S: Final = 500 * 366 * 86_400.0
+"""Longest time [s]."""
+PORTION: Final = 100_000
+"""Elements that a step drops, at most, beside as many as rows that hold; the rest is left to later steps."""
+_NUMBERS: Final = ""
+"""Name, which no query has, of the row of `retentions` with the least number ever used."""
 
 
 _BEFORE_ALL: Final = -(2**63)
@@ -124,12 +132,16 @@ class ResultRetention(NamedTuple):
     keep_s: float | None = None
     """How long results are kept, at least [s]; None: all are."""
     kept_ns: int = START
-    """Instant from which on results are kept; of a relation also the rows that hold then. `START`: all are."""
+    """Instant from which on results are kept; of a relation also the rows that hold then. `START`: all are.
+
+    It is the heartbeat of a state, in which is what was read until then.
+    """
     dropped: int = 0
     """Greatest number of an element that was dropped, or has another number now; 0: none."""
     held_from: int = 0
-    held_upto: int = 0
-    """Least and greatest number of the elements whose rows held when others were dropped."""
+    held_upto: int = -1
+    """Least and greatest number of the elements whose rows held when others were dropped; the greatest is less if none
+    did."""
     too_late: int = 0
     """Windows before `kept_ns` in which elements arrived late or were amended: they change nothing any more."""
 
@@ -180,19 +192,24 @@ class GivenElement(NamedTuple):
 
 _OWN: Final = "name, text, options, snapshot, heartbeat_ns, late, disorder_s, identity"
 _ENTRIES: Final = (
-    f"SELECT {_OWN}, keep_s, kept_ns, dropped, held_from, held_upto, too_late "
-    "FROM valid_queries LEFT JOIN valid_retentions USING (name)"
+    f"SELECT {_OWN}, EXISTS (SELECT 1 FROM retentions WHERE retentions.name = valid_queries.name), keep_s, kept_ns, "
+    "dropped, held_from, held_upto, too_late FROM valid_queries LEFT JOIN valid_retentions USING (name)"
 )
 _PREFIX: Final = """
 SELECT number, sign, sum(sign) OVER (PARTITION BY content) AS net,
-    row_number() OVER (PARTITION BY content, sign ORDER BY tau_ns DESC, number DESC) AS place
+    row_number() OVER (PARTITION BY content, sign ORDER BY tau_ns DESC, number DESC) AS position
 FROM valid_elements WHERE name = ? AND number <= ?
 """
 
 
 def _make_entry(row: Sequence[Any]) -> LiveEntry:
-    name, text, options, snapshot, heartbeat_ns, late, disorder_s, identity, *kept = row
-    retention = ResultRetention() if kept[1] is None else ResultRetention(*kept)
+    name, text, options, snapshot, heartbeat_ns, late, disorder_s, identity, has_retention, *kept = row
+    if has_retention and kept[1] is None:
+        raise LiveQueriesDamaged(
+            f"what is known of the results that live query {name!r} keeps is damaged; remove the query, and add it "
+            "again"
+        )
+    retention = ResultRetention(*kept) if has_retention else ResultRetention()
     return LiveEntry(
         name, text, LiveOptions(**json.loads(options)), snapshot, heartbeat_ns, late, disorder_s, identity, retention
     )
@@ -247,6 +264,8 @@ class LiveStore(StateDatabase):
                 "INSERT INTO tables (name, label, content) VALUES (?, ?, ?)",
                 [(name, label, table) for label, table in content.items()],
             )
+            # A program that knows no such table may have removed a query of the name.
+            self._db.execute("DELETE FROM retentions WHERE name = ?", (name,))
             if keep_s is not None:
                 self._write_keep(name, keep_s)
 
@@ -261,6 +280,8 @@ class LiveStore(StateDatabase):
             It is less than a day.
         """
         check_keep(keep_s)
+        # It is there, and what is known of its results is not damaged.
+        self.find(name)
         with self._transaction():
             if not self._db.execute("SELECT 1 FROM queries WHERE name = ?", (name,)).fetchone():
                 raise NotFound(f"there is no live query {name!r}")
@@ -349,9 +370,9 @@ class LiveStore(StateDatabase):
         entry = self.find_entry(name) if after else None
         if entry is not None and not entry.retention.covers(after):
             raise NoLongerKept(
-                f"results of live query {name!r} after number {after:,} are not kept any more: those before "
-                f"{format_instant(entry.retention.kept_ns)} were dropped; begin again after number 0, which gives "
-                "the rows that held then, and all since"
+                f"not all results of live query {name!r} after number {after:,} are kept: they are from "
+                f"{format_instant(entry.retention.kept_ns)} on; begin again after number 0, which gives the rows that "
+                "held before, and all since"
             )
         return [GivenElement(number, tau, sign, read_row(row), *rest) for number, tau, sign, row, *rest in rows]
 
@@ -414,6 +435,9 @@ class LiveStore(StateDatabase):
                 "INSERT INTO states (name, heartbeat_ns, state) VALUES (?, ?, ?)",
                 [(entry.name, at, state) for at, state in step.states.items()],
             )
+            if step.kept_ns > START:
+                # Before those of this step come, so that a reader that has all before it misses none.
+                self._drop_before(entry, step)
             self._db.executemany(
                 "INSERT INTO elements (name, tau_ns, sign, content, corrects, snapshot) VALUES (?, ?, ?, ?, ?, ?)",
                 [
@@ -422,44 +446,61 @@ class LiveStore(StateDatabase):
                     for corrects in [entry.snapshot if each.is_correction else None]
                 ],
             )
-            if step.kept_ns > entry.retention.kept_ns:
-                self._drop_before(entry, step.kept_ns, is_stream=step.is_stream)
-            if step.too_late_windows:
-                self._db.execute(
-                    "UPDATE retentions SET too_late = too_late + ? WHERE name = ?", (step.too_late_windows, entry.name)
-                )
 
-    def _drop_before(self, entry: LiveEntry, kept_ns: int, *, is_stream: bool) -> None:
-        """Drop the elements up to the last one before the first of an instant; of a relation rows that hold stay."""
-        name = entry.name
-        (first,) = self._db.execute(
-            "SELECT min(number) FROM elements WHERE name = ? AND tau_ns >= ? AND number > 0", (name, kept_ns)
+    def _drop_before(self, entry: LiveEntry, step: LiveStep) -> None:
+        """Drop elements up to the last one before the first that is kept; of a relation rows that hold stay.
+
+        Elements that follow an earlier one that is kept, such as corrections, wait until that one is dropped.
+        """
+        name, retention, kept_ns = entry.name, entry.retention, step.kept_ns
+        self._db.execute(
+            "UPDATE retentions SET kept_ns = ?, too_late = too_late + ? WHERE name = ?",
+            (kept_ns, step.too_late_windows, name),
+        )
+        own = "FROM elements INDEXED BY elements_by_number WHERE name = ? AND number > ?"
+        first = self._db.execute(
+            f"SELECT number {own} AND tau_ns >= ? ORDER BY number LIMIT 1", (name, retention.dropped, kept_ns)
         ).fetchone()
-        (last,) = self._db.execute("SELECT max(number) FROM elements WHERE name = ?", (name,)).fetchone()
-        dropped = max(entry.retention.dropped, (last or 0) if first is None else first - 1)
-        held = (
-            []
-            if is_stream
-            else self._db.execute(
-                f"SELECT number FROM ({_PREFIX}) WHERE sign * net > 0 AND place <= abs(net) ORDER BY number",
-                (name, dropped),
+        before = (name, retention.dropped, 2**63 - 1 if first is None else first[0])
+        rest = self._db.execute(
+            f"SELECT number {own} AND number < ? ORDER BY number LIMIT 1 OFFSET ?",
+            (*before, PORTION + retention.held_upto - retention.held_from),
+        ).fetchone()
+        (dropped,) = self._db.execute(
+            f"SELECT max(number) {own} AND number < ?", before if rest is None else (*before[:2], rest[0])
+        ).fetchone()
+        if dropped is None:
+            return
+        prefix = (name, dropped)
+        kept = dict(
+            self._db.execute(
+                f"SELECT number, sign * net > 0 AND position <= abs(net) FROM ({_PREFIX})", prefix
             ).fetchall()
         )
-        # Numbers that no reader knows: below all that there are, and those of rows that held when others were dropped.
-        (lowest,) = self._db.execute("SELECT min(number) FROM elements").fetchone()
-        start = min(lowest or 0, entry.retention.held_from, 0) - len(held)
+        (count,) = self._db.execute("SELECT count(*) FROM elements WHERE name = ? AND number <= ?", prefix).fetchone()
+        if len(kept) < count:
+            # Damaged rows are evidence, and what holds is not known without them.
+            return
+        held = [] if step.is_stream else sorted(number for number, is_held in kept.items() if is_held)
+        # Numbers that no reader knows: those who have others would not notice what was dropped meanwhile.
+        used = self._db.execute("SELECT held_from FROM retentions WHERE name = ?", (_NUMBERS,)).fetchone()
+        start = (0 if used is None else used[0]) - len(held)
         self._db.executemany(
             "UPDATE elements SET number = ? WHERE number = ?",
-            [(start + position, number) for position, (number,) in enumerate(held)],
+            [(start + position, number) for position, number in enumerate(held)],
         )
         upto = start + len(held) - 1
         self._db.execute(
-            "DELETE FROM elements WHERE name = ? AND number <= ? AND NOT number BETWEEN ? AND ?",
-            (name, dropped, start, upto),
+            "DELETE FROM elements WHERE name = ? AND number <= ? AND NOT number BETWEEN ? AND ?", (*prefix, start, upto)
         )
         self._db.execute(
-            "UPDATE retentions SET kept_ns = ?, dropped = ?, held_from = ?, held_upto = ? WHERE name = ?",
-            (kept_ns, dropped, start, upto, name),
+            "UPDATE retentions SET dropped = ?, held_from = ?, held_upto = ? WHERE name = ?",
+            (dropped, start, upto, name),
+        )
+        self._db.execute(
+            "INSERT INTO retentions (name, kept_ns, held_from) VALUES (?, ?, ?) "
+            "ON CONFLICT (name) DO UPDATE SET held_from = excluded.held_from",
+            (_NUMBERS, START, start),
         )
 
     def find_tap(self, name: str) -> bytes | None:
@@ -542,10 +583,10 @@ def check_keep(keep_s: float | None) -> None:
     Raises
     ------
     InvalidQuery
-        It is less than a day.
+        It is less than a day, or more than 500 years.
     """
-    if keep_s is not None and not LEAST_KEEP_S <= keep_s < float("inf"):
-        raise InvalidQuery(f"results can be kept for a day or longer, or always; got {keep_s:,g} s")
+    if keep_s is not None and not LEAST_KEEP_S <= keep_s <= LONGEST_KEEP_S:
+        raise InvalidQuery(f"results can be kept for a day to 500 years, or always; got {keep_s:,g} s")
 
 
 def _digest(content: bytes) -> str:

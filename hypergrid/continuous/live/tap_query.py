@@ -97,9 +97,9 @@ class _TapVersions(ArchiveVersions):
             raise _Forgotten
         yield from super().read(version, window, texts)
 
-    def list_changed(self, old: str, new: str, window: Window) -> Sequence[Window]:
+    def list_changed(self, old: str, new: str, window: Window, past_ns: int) -> Sequence[Window]:
         """Return windows of elements that arrived, or replaced others, since the last step."""
-        del old, new
+        del old, new, past_ns
         # Rain is what a counter grew by since the reading before.
         reach = self.reach_ns if RAIN in self._streams else 0
         wide = (Window(each.start_ns, each.stop_ns + reach) for each in self.changed)

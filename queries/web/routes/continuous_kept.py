@@ -103,9 +103,9 @@ def router(standing: StandingQueries) -> APIRouter:
         null for rows that are there from the start.
         """
         form = queries.kept.form(queries.kept.entry(name))
-        if newest and (last := queries.kept.find_number(name, limit)):
-            after = max(after or last, last)
-        elements = queries.kept.list_elements(name, after, limit)
+        elements = (
+            queries.kept.list_newest(name, after, limit) if newest else queries.kept.list_elements(name, after, limit)
+        )
         table = tabulate_elements(elements, form.attributes, head=_head(name, form, offset=3))
         return _answer(table, name, check_form(request, f))
 
@@ -150,7 +150,10 @@ async def stream_elements(
 ) -> AsyncIterator[ServerSentEvent]:
     """Yield the elements of a kept query with numbers above `after`, and its progress, until it is removed."""
     progress = ""
-    known: dict[str, Any] = {"snapshot": None, "heartbeat": None, "complete": False, "late_windows": 0}
+    known: dict[str, Any] = {
+        "snapshot": None, "heartbeat": None, "complete": False, "late_windows": 0,
+        "keep_s": None, "kept_from": None, "too_late_windows": 0,
+    }  # fmt: skip
     with threadsafe_event(standing.runner.listen) as changed:
         while True:
             changed.clear()

@@ -8,6 +8,7 @@ import pytest
 import hypergrid as hg
 from hypergrid.archive import Archive
 from hypergrid.continuous.live.archive_versions import measure_disorder
+from hypergrid.continuous.live.evaluation import START
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.core.times import SECOND_NS, Window
@@ -135,8 +136,9 @@ def test_a_station_that_moves_changes_what_follows(tmp_path: Path) -> None:
     new = open_archive(folder).snapshot
     whole = Window(START_NS, heartbeat)
     versions = near._versions  # noqa: SLF001
-    assert list(versions.list_changed(old or "", new, whole) or ()) == [Window(move, move + 1)]
-    assert versions.list_changed(old or "", new, Window(START_NS, move)) == ()
+    assert list(versions.list_changed(old or "", new, whole, START) or ()) == [Window(move, move + 1)]
+    assert versions.list_changed(old or "", new, Window(START_NS, move), START) == ()
+    assert versions.list_changed(old or "", new, whole, move + 1) is None
     known = int(near.rows()["number"].max())
     assert near.step()
     corrections = near.rows(known)

@@ -1,16 +1,19 @@
 """Live results and corrections together are one evaluation of the newest version, whatever arrived late or changed."""
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hypergrid.continuous.algebra import JoinOf, Operator, RelationInput, StreamInput, WindowOf
 from hypergrid.continuous.expressions import Attribute
+from hypergrid.continuous.live import store as live_store
 from hypergrid.continuous.live.evaluation import LiveEvaluation
+from hypergrid.continuous.live.store import LiveOptions, LiveStore
 from hypergrid.continuous.rewrite import rewrite
 from hypergrid.core.times import Window
-from tests.support.continuous_live import Inputs, ListedRecord, ListedVersions, random_versions
+from tests.support.continuous_live import Inputs, ListedRecord, ListedVersions, StoredRun, random_versions
 from tests.support.continuous_oracle import START, Change, find_end
 from tests.support.continuous_random import Case, random_case
 
@@ -89,7 +92,7 @@ def test_rows_of_the_start_that_change_correct_all_results(first: int) -> None:
     assert len(expected) == 10
 
 
-def check_kept(seed: int) -> bool:
+def check_kept(seed: int, record: ListedRecord | StoredRun) -> bool:
     """Check results that are kept for a time; tells whether some were dropped."""
     case = random_case(seed, elements=40)
     rng = np.random.default_rng(seed)
@@ -102,7 +105,6 @@ def check_kept(seed: int) -> bool:
     first, last = min(stamps), max(stamps)
     end = max(find_end(tree, case.streams, case.relations), last) + 1
     start, keep = first - 1, int(rng.integers(1, max(2, (end - first) // 2)))
-    record = ListedRecord()
 
     def make() -> LiveEvaluation:
         return LiveEvaluation(tree, source, record, start, case.static, keep_ns=keep)
@@ -115,16 +117,17 @@ def check_kept(seed: int) -> bool:
         step = evaluation.advance(str(number - 1) if number else None, str(number), beat)
         is_whole = number == 0 or any(each.start_ns <= start for each in source.reads)
         if record.kept_ns > START and not damaged & record.states.keys():
-            before = source.list_changed(str(number - 1), str(number), Window(start, 2**62))
+            before = source.list_changed(str(number - 1), str(number), Window(start, beat), record.kept_ns)
             assert is_whole == (before is None), f"{seed}: the past was evaluated again"
         newest = source.versions[number]
         # What the results that are kept come from: the past as it was when its end became that, and all since.
         inputs = newest if is_whole else join_in_time(past, newest, record.kept_ns)
         record.keep(step)
         past = inputs
-        chosen = {at for at in record.states if rng.random() < 0.5} if rng.random() < 0.2 else set()
-        record.states |= {at: record.states[at][:-1] for at in chosen}
-        damaged = (damaged - step.states.keys()) | chosen
+        if isinstance(record, ListedRecord):
+            chosen = {at for at in record.states if rng.random() < 0.5} if rng.random() < 0.2 else set()
+            record.states |= {at: record.states[at][:-1] for at in chosen}
+            damaged = (damaged - step.states.keys()) | chosen
         if rng.random() < 0.4:
             evaluation = make()
         once = ListedRecord()
@@ -144,7 +147,7 @@ def join_in_time(past: Inputs, newest: Inputs, kept: int) -> Inputs:
     }
 
 
-def sum_up(record: ListedRecord, kept: int, tree: Operator) -> dict[object, int]:
+def sum_up(record: ListedRecord | StoredRun, kept: int, tree: Operator) -> dict[object, int]:
     """Return the rows that hold once results begin to be kept, and what changes after; of a stream what is kept."""
     counts = Counter[object]()
     for (tau, row), count in record.count_given(Window(START, 2**62)).items():
@@ -157,5 +160,18 @@ def sum_up(record: ListedRecord, kept: int, tree: Operator) -> dict[object, int]
 
 @pytest.mark.parametrize("block", range(20))
 def test_results_that_are_kept_are_one_evaluation_of_a_past_and_what_came_since(block: int) -> None:
-    dropped = [check_kept(seed) for seed in range(CASES * block, CASES * (block + 1))]
+    dropped = [check_kept(seed, ListedRecord()) for seed in range(CASES * block, CASES * (block + 1))]
     assert sum(dropped) >= CASES // 2
+
+
+def test_results_that_a_file_keeps_are_so_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_store, "PORTION", 20)
+    dropped = 0
+    for seed in range(300, 320):
+        store = LiveStore(tmp_path / f"{seed}.sqlite")
+        store.add("q", "text", LiveOptions(0), keep_s=86_400.0)
+        dropped += check_kept(seed, StoredRun(store))
+        dropped += store.find("q").retention.dropped > 0
+        assert store.list_damaged() == []
+        store.close()
+    assert dropped > 20

@@ -1,20 +1,25 @@
 """Results that are kept for a time only: what stays is right, readers learn what does not, states are the past."""
 
+import sqlite3
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import hypergrid as hg
-from hypergrid.archive.disk.state_database import StateDatabase
+from hypergrid.archive import Archive
 from hypergrid.continuous.archive_query import open_inputs
-from hypergrid.continuous.live import LiveOptions, LiveQuery, NoLongerKept, add_query, open_store
+from hypergrid.continuous.live import LiveEntry, LiveOptions, LiveQuery, NoLongerKept, add_query, open_store
+from hypergrid.continuous.live import store as live_store
 from hypergrid.continuous.live.evaluation import START, LiveElement, LiveStep
 from hypergrid.continuous.live.rows import Row
-from hypergrid.continuous.live.store import LiveStore
+from hypergrid.continuous.live.store import LiveQueriesDamaged, LiveStore
 from hypergrid.core.errors import InvalidQuery, NotFound
-from hypergrid.core.readings import Readings, Series
+from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.core.times import DAY_NS, SECOND_NS, Window
 from hypergrid.query import open_archive
 from tests.support.continuous_live_archives import NAMES, QUERIES, backtest, commit, create
@@ -85,82 +90,213 @@ def step_of(elements: list[tuple[int, int, str]], heartbeat: int, **rest: object
     return LiveStep(rows, {heartbeat: b""}, (), 0, **rest)  # type: ignore[arg-type]
 
 
-def fill(store: LiveStore, name: str, steps: list[tuple[list[tuple[int, int, str]], int]], **rest: object) -> None:
-    for elements, kept_ns in steps:
-        heartbeat = max([tau for tau, _, _ in elements], default=0) + 1 + (store.find(name).heartbeat_ns or 0)
-        store.keep(store.find(name), "s", step_of(elements, heartbeat, kept_ns=kept_ns, **rest))
+def give(store: LiveStore, name: str, elements: list[tuple[int, int, str]], kept_ns: int = START, **rest: bool) -> None:
+    """Keep a step with some elements: instant, sign and row."""
+    entry = store.find(name)
+    kept_ns = max(kept_ns, entry.retention.kept_ns)
+    store.keep(entry, "s", step_of(elements, (entry.heartbeat_ns or 0) + 1, kept_ns=kept_ns, **rest))
 
 
-def test_rows_that_hold_stay_under_numbers_that_nobody_knows(tmp_path: Path) -> None:
-    store = LiveStore(tmp_path / "live.sqlite")
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[LiveStore]:
+    made = LiveStore(tmp_path / "live.sqlite")
     for name in ("a", "b"):
-        store.add(name, "text", LiveOptions(0), keep_s=86_400.0)
-    fill(store, "b", [([(5, 1, "other")], START)])
-    first = [(10, 1, "x"), (10, 1, "y"), (12, 1, "x"), (20, -1, "y"), (25, -1, "x"), (30, 1, "z")]
-    fill(store, "a", [(first, START)])
+        made.add(name, "text", LiveOptions(0), keep_s=86_400.0)
+    yield made
+    made.close()
+
+
+def rows_of(store: LiveStore, after: int = 0, name: str = "a") -> list[tuple[int, int, object]]:
+    return [(each.tau_ns, each.sign, each.row[0]) for each in store.list_elements(name, after)]
+
+
+def test_rows_that_hold_stay_under_numbers_that_no_reader_knows(store: LiveStore) -> None:
+    give(store, "b", [(5, 1, "other")])
+    give(store, "a", [(10, 1, "x"), (10, 1, "y"), (12, 1, "x"), (20, -1, "y"), (25, -1, "x"), (30, 1, "z")])
     known = [each.number for each in store.list_elements("a")]
-    fill(store, "a", [([(40, -1, "z")], 30)])
+    # What a step gives is not dropped by that step, so that a reader of all before it misses nothing.
+    give(store, "a", [(29, 1, "late"), (40, -1, "z")], 30)
     kept = store.list_elements("a")
-    # Of x one of two is left; its number is new, as who knows the first elements would take it for another row.
-    assert [(each.tau_ns, each.sign, each.row) for each in kept] == [(12, 1, ("x",)), (30, 1, ("z",)), (40, -1, ("z",))]
+    # Of x one of two is left; its number is new, as a reader of the first elements would take it for another row.
+    wanted = [(12, 1, "x"), (30, 1, "z"), (29, 1, "late"), (40, -1, "z")]
+    assert rows_of(store) == wanted
     assert kept[0].number < 0
     assert kept[1].number == known[-1]
-    assert store.count_rows("a") == {("x",): 1}
-    assert store.find_number("a", 1) == kept[1].number
+    assert store.count_rows("a") == {("x",): 1, ("late",): 1}
+    assert store.find_number("a", 3) == kept[0].number
     # A reader that has all that was dropped goes on; others are told, also in the midst of what was there before.
-    assert store.list_elements("a", known[-2]) == kept[1:]
-    assert store.list_elements("a", kept[0].number) == kept[1:]
+    assert rows_of(store, known[-2]) == rows_of(store, kept[0].number) == wanted[1:]
     for after in (known[0], known[3], -(10**6)):
-        with pytest.raises(NoLongerKept, match=r"'a' after number .* were dropped; begin again after number 0"):
+        with pytest.raises(NoLongerKept, match=r"'a' after number .* are kept: .* begin again after number 0"):
             store.list_elements("a", after)
-    # What comes late, of an instant before, is kept until what was given before it is dropped.
-    fill(store, "a", [([(50, 1, "v"), (35, 1, "late"), (60, 1, "w")], START), ([(70, -1, "x")], 45)])
-    again = store.list_elements("a")
-    assert [(each.tau_ns, each.row[0]) for each in again] == [(12, "x"), (50, "v"), (35, "late"), (60, "w"), (70, "x")]
+    # What is late, of an instant before, is kept until what was given before it is dropped.
+    give(store, "a", [(50, 1, "v")], 35)
+    assert rows_of(store) == [(12, 1, "x"), (30, 1, "z"), (29, 1, "late"), (40, -1, "z"), (50, 1, "v")]
+    give(store, "a", [(70, -1, "x")], 45)
+    assert rows_of(store) == [(12, 1, "x"), (29, 1, "late"), (50, 1, "v"), (70, -1, "x")]
     with pytest.raises(NoLongerKept):
         store.list_elements("a", kept[0].number)
-    assert store.count_rows("a") == {("v",): 1, ("late",): 1, ("w",): 1}
-    assert [each.row for each in store.list_elements("b")] == [("other",)]
+    assert store.count_rows("a") == {("v",): 1, ("late",): 1}
+    assert rows_of(store, name="b") == [(5, 1, "other")]
     assert store.list_damaged() == []
-    store.remove("a")
-    store.add("a", "text", LiveOptions(0))
-    assert store.find("a").retention.keep_s is None
-    assert store.list_elements("a", 5) == []
 
 
-def test_of_a_stream_nothing_is_held(tmp_path: Path) -> None:
-    store = LiveStore(tmp_path / "live.sqlite")
-    store.add("a", "text", LiveOptions(0), keep_s=86_400.0)
-    fill(store, "a", [([(10, 1, "x"), (20, 1, "y")], START), ([(30, 1, "z")], 20)], is_stream=True)
-    assert [each.row[0] for each in store.list_elements("a")] == ["y", "z"]
-    fill(store, "a", [([], 99)], is_stream=True)
+def test_of_a_stream_nothing_is_held(store: LiveStore) -> None:
+    give(store, "a", [(10, 1, "x"), (20, 1, "y")], is_stream=True)
+    give(store, "a", [(30, 1, "z")], 20, is_stream=True)
+    assert rows_of(store) == [(20, 1, "y"), (30, 1, "z")]
+    give(store, "a", [], 99, is_stream=True)
     assert store.list_elements("a") == []
     with pytest.raises(NoLongerKept):
         store.list_elements("a", 1)
-    fill(store, "a", [([(99, 1, "new")], START)], is_stream=True)
+    give(store, "a", [(99, 1, "new")], is_stream=True)
     assert [each.number for each in store.list_elements("a")] == [4]
     assert store.list_elements("a", 3) == store.list_elements("a")
 
 
+def test_a_reader_that_has_all_is_not_refused_for_what_others_gave(store: LiveStore) -> None:
+    give(store, "a", [(10, 1, "x")])
+    for tau in range(10, 60, 10):
+        give(store, "b", [(tau, 1, f"row {tau}")])
+    give(store, "a", [(50, 1, "y")])
+    give(store, "a", [], 20)
+    assert rows_of(store, 1) == [(50, 1, "y")]
+    # A reader of what held has all as long as nothing else is dropped, however often it is looked for.
+    give(store, "b", [], 100)
+    (held,) = [each.number for each in store.list_elements("a") if each.number < 0]
+    for kept_ns in (30, 40, 50):
+        give(store, "a", [], kept_ns)
+        assert rows_of(store, held) == [(50, 1, "y")]
+    assert store.find("a").retention.kept_ns == 50
+    assert store.count_rows("a") == {("x",): 1, ("y",): 1}
+    assert len(rows_of(store, name="b")) == 5
+
+
+def test_numbers_below_0_are_used_once(store: LiveStore) -> None:
+    give(store, "a", [(10, 1, "x"), (11, 1, "y")])
+    give(store, "a", [], 20)
+    give(store, "b", [(10, 1, "other")])
+    give(store, "b", [], 20)
+    known = {each.number for name in "ab" for each in store.list_elements(name)}
+    store.remove("a")
+    store.add("a", "text", LiveOptions(0))
+    assert store.find("a").retention.keep_s is None
+    assert store.list_elements("a", 5) == []
+    store.change_keep("a", 86_400.0)
+    give(store, "a", [(10, 1, "x")])
+    give(store, "a", [], 20)
+    again = store.list_elements("a")
+    assert again[0].number < min(known)
+    assert rows_of(store) == [(10, 1, "x")]
+    for number in known:
+        with pytest.raises(NoLongerKept):
+            store.list_elements("a", number)
+
+
+def test_much_is_dropped_in_portions(store: LiveStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_store, "PORTION", 4)
+    rng = np.random.default_rng(5)
+    elements, held = list[tuple[int, int, str]](), Counter[str]()
+    for tau in range(60):
+        row = str(rng.integers(0, 5))
+        sign = -1 if held[row] and rng.random() < 0.5 else 1
+        held[row] += sign
+        elements.append((tau, sign, row))
+    # Corrections: a row that leaves before it enters by number.
+    elements += [(3, -1, "9"), (2, 1, "9"), (61, 1, "end")]
+    give(store, "a", elements)
+    lengths = []
+    for _ in range(20):
+        give(store, "a", [], 60)
+        assert {row: n for (row,), n in store.count_rows("a").items()} == +held + Counter({"end": 1})
+        lengths.append(len(store.list_elements("a")))
+    assert lengths == sorted(lengths, reverse=True)
+    assert len(set(lengths)) > 5
+    assert lengths[-1] == sum(held.values()) + 1
+
+
+def test_what_is_damaged_is_not_dropped(store: LiveStore) -> None:
+    give(store, "a", [(10, 1, "x"), (20, -1, "x"), (30, 1, "y")])
+    with store._transaction():  # noqa: SLF001
+        store._db.execute("UPDATE elements SET checksum = 'none' WHERE number = 2")  # noqa: SLF001
+    give(store, "a", [], 99)
+    assert store.list_damaged() == ["row 2 of elements"]
+    assert rows_of(store) == [(10, 1, "x"), (30, 1, "y")]
+    with store._transaction():  # noqa: SLF001
+        store._db.execute("UPDATE retentions SET checksum = 'none' WHERE name = 'b'")  # noqa: SLF001
+    with pytest.raises(LiveQueriesDamaged, match="that live query 'b' keeps is damaged; remove the query"):
+        store.find("b")
+    store.remove("b")
+    assert [entry.name for entry in store.list_entries()] == ["a"]
+
+
 def test_a_step_that_ends_while_rows_are_dropped_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: LiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = LiveStore(tmp_path / "live.sqlite")
-    store.add("a", "text", LiveOptions(0), keep_s=86_400.0)
-    fill(store, "a", [([(10, 1, "x"), (20, -1, "x"), (30, 1, "y")], START)])
+    give(store, "a", [(10, 1, "x"), (20, -1, "x"), (30, 1, "y")])
     before, drop = (store.list_elements("a"), store.find("a")), store._drop_before  # noqa: SLF001
 
-    def end(*arguments: object, **rest: object) -> None:
-        drop(*arguments, **rest)  # type: ignore[arg-type]
+    def end(entry: LiveEntry, step: LiveStep) -> None:
+        drop(entry, step)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
         patched.setattr(store, "_drop_before", end)
         with pytest.raises(KeyboardInterrupt):
-            fill(store, "a", [([(40, 1, "z")], 35)])
+            give(store, "a", [(40, 1, "z")], 35)
     assert (store.list_elements("a"), store.find("a")) == before
-    fill(store, "a", [([(40, 1, "z")], 35)])
+    give(store, "a", [(40, 1, "z")], 35)
     assert [(each.number, each.row[0]) for each in store.list_elements("a")] == [(-1, "y"), (4, "z")]
+
+
+def test_a_follower_that_has_all_goes_on_over_a_step_that_is_longer_than_rows_are_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    create(folder)
+    rng = np.random.default_rng(3)
+    query = hg.continuous(folder).live(QUERIES["mean"], name="mean", start=START_NS, keep_s=86_400.0)
+    ends = iter([False, False, False, True])
+    commits = iter([range(24), range(24, 240), range(240, 480)])
+
+    def is_over() -> bool:
+        if hours := next(commits, None):
+            commit(folder, hours.start + 1, make_commit(rng, hours.start, list(hours)))
+        return next(ends)
+
+    numbers = [each.number for each in query.follow(is_over=is_over, poll_s=0.0)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert query.entry.retention.dropped > 0
+
+
+def test_a_station_that_moved_before_what_is_kept_moves_what_follows(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    create(folder)
+    rng = np.random.default_rng(3)
+    text = (
+        "Select n.station, n.value, s.elevation_m From air_temperature [Now] n, stations s Where n.station = s.station"
+    )
+    query = hg.continuous(folder).live(text, name="near", start=START_NS, keep_s=KEEP_S, disorder_s=0.0)
+    for number in range(24):
+        commit(folder, number + 1, make_commit(rng, number, list(range(6 * number, 6 * number + 6))))
+        query.step()
+    move_ns = START_NS + DAY_NS
+    assert query.entry.retention.kept_ns > move_ns
+    with Archive.open(folder).commit(batch="moved", message="moved", now_ns=START_NS) as writer:
+        places = Position(None, 7.177, 45.867, 2300.0), Position(move_ns, 7.2, 45.9, 9999.0)
+        writer.stations([Station("s0", "S0", places)])
+    query.step()
+    commit(folder, 99, make_commit(rng, 24, list(range(144, 150))))
+    query.step()
+    kept_ns, rows = query.entry.retention.kept_ns, query.rows()
+    rows = rows[rows["tau"] >= pd.Timestamp(kept_ns, tz="UTC")]
+    net = (
+        rows[rows["station"] == "s0"]
+        .groupby("elevation_m")["sign"]
+        .apply(lambda sign: (sign > 0).sum() - (sign < 0).sum())
+    )
+    assert net[9999.0] == 0
+    expected = backtest(open_archive(folder), text, START_NS, query.entry.heartbeat_ns or 0)
+    kept = open_store(folder).count_given("near", Window(START, 2**62))
+    assert net_of(kept, kept_ns, is_stream=False)[1] == net_of(expected, kept_ns, is_stream=False)[1]  # type: ignore[index]
 
 
 def test_how_long_results_are_kept_can_be_changed(tmp_path: Path) -> None:
@@ -169,7 +305,7 @@ def test_how_long_results_are_kept_can_be_changed(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     commit(folder, 1, make_commit(rng, 0, list(range(10 * 24))))
     archive = hg.continuous(folder)
-    with pytest.raises(InvalidQuery, match=r"kept for a day or longer, or always; got 3,600 s"):
+    with pytest.raises(InvalidQuery, match=r"kept for a day to 500 years, or always; got 3,600 s"):
         archive.live(QUERIES["mean"], name="mean", keep_s=3600.0)
     assert archive.live_queries() == []
     query = archive.live(QUERIES["mean"], name="mean", start=START_NS)
@@ -186,7 +322,7 @@ def test_how_long_results_are_kept_can_be_changed(tmp_path: Path) -> None:
     commit(folder, 3, make_commit(rng, 2, list(range(13 * 24, 19 * 24))))
     query.step()
     assert query.entry.retention.kept_ns == kept_ns
-    with pytest.raises(InvalidQuery, match="a day or longer"):
+    with pytest.raises(InvalidQuery, match="a day to 500 years"):
         query.change_keep(float("nan"))
     with pytest.raises(NotFound):
         open_store(folder).change_keep("none", None)
@@ -195,11 +331,11 @@ def test_how_long_results_are_kept_can_be_changed(tmp_path: Path) -> None:
 def test_a_file_of_an_earlier_program_keeps_all(tmp_path: Path) -> None:
     store = LiveStore(tmp_path / "live.sqlite")
     store.add("a", "text", LiveOptions(0))
-    fill(store, "a", [([(10, 1, "x")], START)])
-    with StateDatabase._transaction(store):  # noqa: SLF001
-        store._db.execute("DROP TRIGGER retentions_added")  # noqa: SLF001
-        store._db.execute("DROP TABLE main.retentions")  # noqa: SLF001
+    give(store, "a", [(10, 1, "x")])
     store.close()
+    with closing(sqlite3.connect(tmp_path / "live.sqlite")) as db:
+        db.execute("DROP TABLE retentions")
+        db.execute("DROP INDEX elements_by_number")
     again = LiveStore(tmp_path / "live.sqlite")
     assert again.find("a").retention.kept_ns == START
     again.change_keep("a", 86_400.0)
