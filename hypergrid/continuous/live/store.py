@@ -482,7 +482,7 @@ class LiveStore(StateDatabase):
             # Damaged rows are evidence, and what holds is not known without them.
             return
         held = [] if step.is_stream else sorted(number for number, is_held in kept.items() if is_held)
-        # Numbers that no reader knows: those who have others would not notice what was dropped meanwhile.
+        # Numbers that no reader knows: one that has others would not notice what was dropped meanwhile.
         used = self._db.execute("SELECT held_from FROM retentions WHERE name = ?", (_NUMBERS,)).fetchone()
         start = (0 if used is None else used[0]) - len(held)
         self._db.executemany(
