@@ -13,7 +13,17 @@ import pytest
 import hypergrid as hg
 from hypergrid.archive import Archive
 from hypergrid.continuous.archive_query import open_inputs
-from hypergrid.continuous.live import LiveEntry, LiveOptions, LiveQuery, NoLongerKept, add_query, open_store
+from hypergrid.continuous.live import (
+    LiveEntry,
+    LiveOptions,
+    LiveQuery,
+    NoLongerKept,
+    TapBatch,
+    TapQuery,
+    add_query,
+    add_tap_query,
+    open_store,
+)
 from hypergrid.continuous.live import store as live_store
 from hypergrid.continuous.live.evaluation import START, LiveElement, LiveStep
 from hypergrid.continuous.live.rows import Row
@@ -83,6 +93,35 @@ def test_what_is_kept_is_the_end_of_a_back_test(tmp_path: Path, name: str) -> No
     query.step()
     assert query.entry.retention.too_late == 1
     assert [each for each in store.list_elements(name) if each.corrects] == [each for each in before if each.corrects]
+
+
+@pytest.mark.parametrize("name", ["mean", "total", "silent"])
+def test_results_over_a_tap_are_kept_for_a_time(tmp_path: Path, name: str) -> None:
+    for folder in ("tap", "archive"):
+        create(tmp_path / folder)
+    text = QUERIES[name].replace("20 Minutes", "20 Hours").replace("wind_speed", "air_temperature")
+    opened = open_archive(tmp_path / "tap")
+    store = add_tap_query(opened, name, text, LiveOptions(START_NS, 60.0, 0.0), keep_s=86_400.0)
+    rng, taken, query = np.random.default_rng(4), list[TapBatch](), TapQuery(opened, store, name)
+    for number in range(28):
+        [part] = parts = make_commit(rng, number, list(range(6 * number, 6 * number + 6)))
+        commit(tmp_path / "archive", number + 1, parts)
+        after = 18 * number
+        records = np.arange(after + 1, after + 1 + len(part))
+        taken.append(TapBatch(after, after + 18, int(part.arrival_ns.max()), {"air_temperature": (part, records)}))
+        if rng.random() < 0.3 and number:
+            # Another process, with what it needs of batches before.
+            query = TapQuery(opened, store, name)
+            missing, upto = query.missing_records() or (0, 0)
+            query.restore([each for each in taken[:-1] if missing < each.upto <= upto])
+        assert query.step(taken[-1]).ignored == 0
+        entry = query.entry
+        kept_ns = max(entry.retention.kept_ns, START_NS)
+        expected = backtest(open_archive(tmp_path / "archive"), text, START_NS, entry.heartbeat_ns or 0)
+        kept, is_stream = store.count_given(name, Window(START, 2**62)), name == "silent"
+        assert net_of(kept, kept_ns, is_stream=is_stream) == net_of(expected, kept_ns, is_stream=is_stream), number
+    assert query.entry.retention.kept_ns > START_NS + 4 * DAY_NS
+    assert query.entry.retention.dropped > 0
 
 
 def step_of(elements: list[tuple[int, int, str]], heartbeat: int, **rest: object) -> LiveStep:
