@@ -152,6 +152,10 @@ class KeptQueries:
             self._read_at_s = float("-inf")
             return self.entry(name)
 
+    def change_keep(self, name: str, keep_s: float | None) -> None:
+        """Change how long the results of a query are kept, at least [s]; None: always, from now on."""
+        self._open().change_keep(name, keep_s)
+
     def remove(self, name: str) -> None:
         """Forget a query and its results.
 

@@ -80,10 +80,11 @@ class ContinuousAlerts:
             f"{key}_s": parse_wait(
                 document[key], f"{key!r} of the continuous query {name!r}", may_be_zero=key == "disorder"
             )
-            for key in ("idle", "disorder", "keep")
-            if document.get(key) is not None and (key, document[key]) != ("keep", "always")
+            for key in ("idle", "disorder")
+            if document.get(key) is not None
         }
-        self.kept.add(str(name), text, start=start, maximum=self._standing.maximum, **options)
+        keep_s = _parse_keep(str(name), document.get("keep"))
+        self.kept.add(str(name), text, start=start, maximum=self._standing.maximum, keep_s=keep_s, **options)
         if alert is not None:
             try:
                 self._standing.add(alert)
@@ -91,6 +92,28 @@ class ContinuousAlerts:
                 self.kept.remove(str(name))
                 raise
         return self.show(str(name))
+
+    def change_keep(self, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Change how long the results of a query are kept; older ones are dropped as it goes on.
+
+        Parameters
+        ----------
+        document
+            "keep": a duration such as "90days", a day or longer, or "always".
+
+        Raises
+        ------
+        NotFound
+            There is none with this name.
+        HyperGridError
+            The key is missing or invalid, or there is another one.
+        """
+        NotFound.refuse_unknown("key of how long results are kept", document, ("keep",))
+        if document.get("keep") is None:
+            raise InvalidQuery(f"how long results of {name!r} are kept needs 'keep', such as '90days', or 'always'")
+        self.kept.entry(name)
+        self.kept.change_keep(name, _parse_keep(name, document["keep"]))
+        return self.show(name)
 
     def remove(self, name: str) -> None:
         """Forget a query, its results, and the standing queries that follow it; alerts stay.
@@ -144,6 +167,11 @@ class ContinuousAlerts:
         """Return the names of the standing queries that follow a kept one."""
         entries = self._standing.store.entries()
         return [entry.name for entry in entries if entry.definition.query.get(FOLLOWED) == name]
+
+
+def _parse_keep(name: str, keep: object) -> float | None:
+    """Return how long the results of a query are kept [s]; None: always."""
+    return None if keep in (None, "always") else parse_wait(keep, f"'keep' of the continuous query {name!r}")
 
 
 def describe_retention(retention: "ResultRetention") -> dict[str, Any]:

@@ -451,6 +451,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
         },
         ["name", "text"],
     ),
+    "ResultRetention": _object({"keep": _DURATION | {"examples": ["90days", "always"]}}, ["keep"]),
     "KeptQuery": _object(
         {
             **dict.fromkeys(("name", "text", "start", "error"), _TEXT), "late_windows": _COUNT,

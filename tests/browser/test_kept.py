@@ -186,5 +186,15 @@ def test_the_page_says_from_when_on_rows_are_kept_and_what_came_too_late(at_page
     for first in range(90, 2000, 500):
         live.add_all([(slice_, dict.fromkeys(STATIONS, 5.0)) for slice_ in range(first, first + 500)])
     expect(row).to_contain_text("Rows are kept from 2007-10-02", timeout=120_000)
+    row.get_by_role("button", name="How long: k").click()
+    dialog = page.get_by_role("dialog")
+    # One day is not among those offered.
+    expect(dialog.get_by_label("Keep its rows").locator("option:checked")).to_have_text("for 1 day")
+    dialog.get_by_label("Keep its rows").select_option(label="for a week")
+    dialog.get_by_role("button", name="Keep them so").click()
+    expect(dialog).to_have_count(0)
+    row.get_by_role("button", name="How long: k").click()
+    expect(dialog.get_by_label("Keep its rows").locator("option:checked")).to_have_text("for a week")
+    dialog.get_by_role("button", name="Cancel").click()
     live.add_all([(50, dict.fromkeys(STATIONS, 9.0))])
     expect(row).to_contain_text("Readings from before then arrived too late to count, in 1 stretch.", timeout=60_000)

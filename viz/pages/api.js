@@ -87,6 +87,7 @@ export const explainContinuous = (text) => post(`${PREFIX}/continuous/explain`, 
 export const backtest = (document) => post(`${PREFIX}/continuous/backtest`, document);
 export const stopBacktest = (id) => send(backtestAddress(id), { method: "DELETE", keepalive: true });
 export const keepContinuous = (document) => post(`${PREFIX}/continuous`, document);
+export const keepRows = (name, keep) => post(`${PREFIX}/continuous/${encodeURIComponent(name)}/keep`, { keep });
 export const removeContinuous = (name) => send(`${PREFIX}/continuous/${encodeURIComponent(name)}`, { method: "DELETE" });
 export const rowsAddress = (id, format) => backtestAddress(id, `/rows?f=${format}`);
 

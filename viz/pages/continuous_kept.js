@@ -13,6 +13,7 @@ const MOST_ROWS = 200;
 /** Columns of an answer before the select list, and behind it. */
 const BEFORE = 3;
 const BEHIND = 2;
+const DAY_S = 86_400;
 
 const short = (text) => instant(text?.slice(0, 19));
 
@@ -76,7 +77,7 @@ export class KeptQueries {
       const act = (name, on) => button(T.continuous.keptActs[name], on, { class: "small", "aria-label": T.standing.actOn(T.continuous.keptActs[name], entry.name), data: { act: `${name}-${entry.name}` } });
       return [h("div", {}, h("strong", {}, entry.name), h("details", { class: "cql-text" }, h("summary", {}, T.continuous.keptText), h("pre", { tabindex: 0 }, entry.text)),
         h("div", { class: "buttons small" }, act("rows", () => this.open(entry.name)), act("take", () => this.take(entry.text)),
-          this.frame.may("write") ? act("remove", () => this.remove(entry)) : null)), this.stateOf(entry), this.alertOf(entry)];
+          ...(this.frame.may("write") ? [act("howLong", () => this.changeKeep(entry)), act("remove", () => this.remove(entry))] : []))), this.stateOf(entry), this.alertOf(entry)];
     });
     this.list.replaceChildren(table(T.continuous.keptCaption, T.continuous.keptColumns, rows));
     if (held) this.list.querySelector(`button[data-act="${CSS.escape(held)}"]`)?.focus();
@@ -117,6 +118,17 @@ export class KeptQueries {
     if (!made) return;
     await this.lookAgain();
     this.open(made.name);
+  }
+
+  async changeKeep(entry) {
+    const days = entry.keep_s === null ? "" : `${entry.keep_s / DAY_S}days`;
+    const listed = T.continuous.howLong.some(([value]) => value === days);
+    const pairs = listed ? T.continuous.howLong : [...T.continuous.howLong, [days, T.continuous.forDays(number(entry.keep_s / DAY_S))]];
+    const keep = choice("cql-how-long", pairs, () => {}, days);
+    const made = await ask(T.continuous.keepRowsOf(entry.name), [field(T.continuous.keepRows, keep, T.continuous.keepRowsHint)], {
+      submit: T.continuous.keepThem, act: () => api.keepRows(entry.name, keep.value || "always"),
+    });
+    if (made) await this.lookAgain();
   }
 
   async remove(entry) {

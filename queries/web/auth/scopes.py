@@ -98,6 +98,7 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("POST", f"{API}/standing/*/*", "write"),
     ("DELETE", f"{API}/standing/*", "write"),
     ("POST", f"{API}/continuous", "write"),
+    ("POST", f"{API}/continuous/*/keep", "write"),
     ("DELETE", f"{API}/continuous/*", "write"),
     ("POST", f"{API}/boards", "write"),
     ("PUT", f"{API}/boards/*", "write"),

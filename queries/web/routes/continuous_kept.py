@@ -80,6 +80,13 @@ def router(standing: StandingQueries) -> APIRouter:
         """Return a kept query: how far it is evaluated, why it is not, and its alert."""
         return shown(request, queries.show(name))
 
+    @routes.post("/continuous/{name}/keep", openapi_extra=body_of("ResultRetention"), responses=answer_of("KeptQuery"))
+    async def change_keep(request: Request, name: str) -> dict[str, Any]:
+        """Change how long the rows of a kept query are kept; older ones are dropped as it goes on."""
+        document = await read_document(request)
+        await run_in_threadpool(known, request, name)
+        return shown(request, await run_in_threadpool(queries.change_keep, name, document))
+
     @routes.delete("/continuous/{name}", status_code=204)
     def remove(request: Request, name: str) -> None:
         """Forget a kept query with its rows and its alert; alerts that were raised stay."""

@@ -157,6 +157,11 @@ def test_rows_that_are_not_kept_any_more_are_gone_and_say_so(
     assert "begin again after number 0" in gone.json()["detail"]
     kinds = [(kind, data.get("row")) for kind, _, data in read_events(client, 3, last=rows[0][0])]
     assert kinds == [("dropped", None), ("row", ["2", 25.0]), ("progress", None)]
+    assert client.post(f"{HERE}/warm/keep", json={"keep": "30days"}).json()["keep_s"] == 30 * 86_400.0
+    assert client.post(f"{HERE}/warm/keep", json={"keep": "always"}).json()["keep_s"] is None
+    for wrong in ({"keep": "1h"}, {"keep": None}, {}, {"keep": "1day", "for": 2}, {"keep": 5}):
+        assert client.post(f"{HERE}/warm/keep", json=wrong).status_code == 422
+    assert client.post(f"{HERE}/none/keep", json={"keep": "1day"}).status_code == 404
     (only,) = read_events(client, 1, last=again[0][0])
     assert (only[0], only[2]["kept_from"]) == ("progress", document["kept_from"])
 
