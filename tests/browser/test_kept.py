@@ -191,7 +191,7 @@ def test_the_page_says_from_when_on_rows_are_kept_and_what_came_too_late(at_page
     # One day is not among those offered.
     expect(dialog.get_by_label("Keep its rows").locator("option:checked")).to_have_text("for 1 day")
     dialog.get_by_label("Keep its rows").select_option(label="for a week")
-    dialog.get_by_role("button", name="Keep them so").click()
+    dialog.get_by_role("button", name="Save").click()
     expect(dialog).to_have_count(0)
     row.get_by_role("button", name="How long: k").click()
     expect(dialog.get_by_label("Keep its rows").locator("option:checked")).to_have_text("for a week")
