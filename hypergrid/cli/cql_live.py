@@ -16,6 +16,7 @@ from hypergrid.cli.archive_argument import ArchiveArgument
 from hypergrid.cli.console import show_error, show_json, show_message, show_table
 from hypergrid.cli.cql_run import QueryFile, TablesOption, open_sink, parse_tables, read_statements
 from hypergrid.cli.options import FAILED, JsonOption
+from hypergrid.continuous.names import parse_keep
 from hypergrid.core.errors import HyperGridError, InvalidQuery
 from hypergrid.core.times import format_instant, parse_wait
 from hypergrid.query import OpenArchive, open_archive
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from hypergrid.continuous.live import GivenElement, LiveEntry, LiveQuery, LiveStore
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the live query.")]
-ALWAYS: Final = "always"
-"""What is written in place of a duration for which results are kept."""
 PollOption = Annotated[str, typer.Option("--every", help="How often to look for a commit.")]
 
 KeepOption = Annotated[
@@ -70,7 +69,7 @@ def add_live(  # noqa: PLR0913 - options of a command
         None if disorder is None else parse_wait(disorder, "--disorder", may_be_zero=True),
     )
     allowed_bytes = ALLOWED_BYTES if memory is None else memory
-    keep_s = None if keep is None else parse_keep(keep)
+    keep_s = parse_keep(keep, "--keep")
     store = add_query(inputs, name, read_statements(file), options, allowed_bytes=allowed_bytes, keep_s=keep_s)
     entry = store.find(name)
     tables = f", with {len(entry.options.tables)} tables" if entry.options.tables else ""
@@ -80,18 +79,13 @@ def add_live(  # noqa: PLR0913 - options of a command
     )
 
 
-def parse_keep(text: str) -> float | None:
-    """Return for how long results are kept [s]; None for "always"."""
-    return None if text == ALWAYS else parse_wait(text, "--keep")
-
-
 def change_keep(
     archive: ArchiveArgument,
     name: NameArgument,
     keep: Annotated[str, typer.Argument(metavar="DURATION", help="Such as 90d, a day or longer; or always.")],
 ) -> None:
     """Change how long the results of a live query are kept; older ones are dropped as it goes on."""
-    keep_s = parse_keep(keep)
+    keep_s = parse_keep(keep, "DURATION")
     _open_store(open_archive(archive)).change_keep(name, keep_s)
     show_message(f"results of {name!r} are kept {'always' if keep_s is None else f'for {keep}'}")
 

@@ -10,8 +10,9 @@ import typer
 
 from hypergrid.cli.archive_argument import ArchiveArgument
 from hypergrid.cli.console import show_message
-from hypergrid.cli.cql_live import KeepOption, parse_keep
+from hypergrid.cli.cql_live import KeepOption
 from hypergrid.cli.cql_run import TablesOption, parse_tables
+from hypergrid.continuous.names import parse_keep
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.names import make_slug
 from hypergrid.core.times import parse_wait
@@ -67,7 +68,7 @@ def watch_tap(
             ),
             tables=parse_tables(table),
             allowed_bytes=ALLOWED_BYTES if memory is None else memory,
-            keep_s=None if keep is None else parse_keep(keep),
+            keep_s=parse_keep(keep, "--keep"),
         ).close()
         show_message(f"{name} is added; it begins now")
     if only_add:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hypergrid.continuous.expressions import NULL_INTEGER
-from hypergrid.continuous.records import LIVE_FILE, NoLongerKept
+from hypergrid.continuous.records import LIVE_FILE
 from hypergrid.continuous.tap_status import find_query_error
 from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.core.times import SECOND_NS, Window, format_timestamp
@@ -208,34 +208,17 @@ class KeptQueries:
 
     # Results.
 
-    def list_elements(self, name: str, after: int, limit: int) -> list[GivenElement]:
+    def list_elements(self, name: str, after: int, limit: int, *, newest: bool = False) -> list[GivenElement]:
         """Return at most `limit` elements of a result with numbers above `after`, in their order; 0 for all.
+
+        With `newest` they are the last ones where there are more.
 
         Raises
         ------
         NoLongerKept
             Some of them are not kept any more.
         """
-        return self._open().list_elements(name, after, limit)
-
-    def list_newest(self, name: str, after: int, limit: int) -> list[GivenElement]:
-        """Return the last elements of a result, at most `limit`, with numbers above `after`; 0 for any.
-
-        Raises
-        ------
-        NoLongerKept
-            Some after that number are not kept any more.
-        """
-        store = self._open()
-        for _ in range(2):
-            last = store.find_number(name, limit)
-            try:
-                return store.list_elements(name, max(after or last, last), limit)
-            except NoLongerKept:
-                # Unless a number was asked for, others were dropped between the two looks.
-                if after:
-                    raise
-        return store.list_elements(name, 0, limit)
+        return self._open().list_elements(name, after, limit, newest=newest)
 
     def iterate_elements(self, name: str, after: int) -> Iterator[GivenElement]:
         """Yield all elements of a result with numbers above `after`, in their order."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from hypergrid.continuous.names import check_live_name
+from hypergrid.continuous.names import check_live_name, parse_keep
 from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.core.times import format_timestamp, parse_wait
 from queries.continuous.kept import NO_INSTANT, KeptQueries, ResultForm
@@ -51,8 +51,8 @@ class ContinuousAlerts:
             Required keys: "name" and "text". Optional: "start" (where its stretch begins; by default at the first
             reading), "idle" ("1h": a series this long behind the newest reading is not waited for), "disorder" (how far
             behind the newest of its series a reading may come and not be late; by default as late as the newest
-            arrived), "keep" (how long results are kept, such as "90d", and readings may come late and correct them; by
-            default always) and "alert" (none where it is absent or null): an object with, all optional, "to" (as
+            arrived), "keep" (how long results are kept, such as "90d"; readings that are later change nothing;
+            by default "always") and "alert" (none where it is absent or null): an object with, all optional, "to" (as
             of a standing query, by default "events"), "quiet" (how long no element of a key may come until the next one
             is a new episode, for streams; "10min") and "title".
 
@@ -83,7 +83,7 @@ class ContinuousAlerts:
             for key in ("idle", "disorder")
             if document.get(key) is not None
         }
-        keep_s = _parse_keep(str(name), document.get("keep"))
+        keep_s = parse_keep(document.get("keep"), f"'keep' of the continuous query {name!r}")
         self.kept.add(str(name), text, start=start, maximum=self._standing.maximum, keep_s=keep_s, **options)
         if alert is not None:
             try:
@@ -112,7 +112,7 @@ class ContinuousAlerts:
         if document.get("keep") is None:
             raise InvalidQuery(f"how long results of {name!r} are kept needs 'keep', such as '90days', or 'always'")
         self.kept.entry(name)
-        self.kept.change_keep(name, _parse_keep(name, document["keep"]))
+        self.kept.change_keep(name, parse_keep(document["keep"], f"'keep' of the continuous query {name!r}"))
         return self.show(name)
 
     def remove(self, name: str) -> None:
@@ -167,11 +167,6 @@ class ContinuousAlerts:
         """Return the names of the standing queries that follow a kept one."""
         entries = self._standing.store.entries()
         return [entry.name for entry in entries if entry.definition.query.get(FOLLOWED) == name]
-
-
-def _parse_keep(name: str, keep: object) -> float | None:
-    """Return how long the results of a query are kept [s]; None: always."""
-    return None if keep in (None, "always") else parse_wait(keep, f"'keep' of the continuous query {name!r}")
 
 
 def describe_retention(retention: "ResultRetention") -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Schema:
     added: tuple[str, ...] = ()
     """Statements that add the columns which version 1 lacks, other than the checksum."""
     later: tuple[str, ...] = ()
-    """CREATE TABLE IF NOT EXISTS statements of tables that files of the same version may lack."""
+    """CREATE … IF NOT EXISTS statements of tables and indexes that files of the same version may lack."""
 
     def create(self, db: sqlite3.Connection) -> None:
         """Create everything in an empty file, inside the caller's transaction."""

@@ -128,6 +128,8 @@ class LiveEvaluation:
     def __post_init__(self) -> None:
         self._horizon_ns = find_horizon(self.tree, self.static)
         self._engine: ContinuousEngine | None = None
+        # Instant from which on results are kept, as the step at hand began.
+        self._kept_ns = START
 
     def list_firsts(self) -> dict[str, int]:
         """Return the first instant of each input that had an element, once a step is done."""
@@ -150,7 +152,8 @@ class LiveEvaluation:
         InvalidQuery
             The state is lost, and so are elements on which it depends.
         """
-        given_ns, held, kept_ns = self.record.find_heartbeat(), self.record.list_states(), self.record.find_kept()
+        given_ns, held = self.record.find_heartbeat(), self.record.list_states()
+        kept_ns = self._kept_ns = self.record.find_kept()
         # What is there from the start may differ until the first result, so states before that are of no use.
         known = sorted(each for each in held if given_ns is not None and self.start_ns < each <= given_ns)
         engine = self._find_engine(new, given_ns)
@@ -310,7 +313,7 @@ class LiveEvaluation:
         changed
             Window of the elements; it begins with `START` where rows of the start differ.
         """
-        stop, first, kept_ns = before_ns, changed.start_ns, self.record.find_kept()
+        stop, first, kept_ns = before_ns, changed.start_ns, self._kept_ns
         if live is None:
             engine, first = self._begin_again(version, first)
         else:
@@ -318,11 +321,11 @@ class LiveEvaluation:
             if self._horizon_ns is not None and first != START and live.covers(first):
                 stop = min(stop, changed.stop_ns + self._horizon_ns + 1)
         # All is evaluated again where the past of what is kept is, too: the rows that hold at its end are compared.
-        is_past_new = first < kept_ns and engine.heartbeat < kept_ns
+        is_past_compared = first < kept_ns and engine.heartbeat < kept_ns and not self.tree.is_stream
         stale = [each for each in held if max(min(first, changed.start_ns), engine.heartbeat - 1) < each <= stop]
         first = compared = max(first, self.start_ns, kept_ns)
         differing = Counter[tuple[int, Row]]()
-        if is_past_new and not self.tree.is_stream:
+        if is_past_compared:
             for (_, row), count in self.record.count_given(Window(START, kept_ns)).items():
                 differing[kept_ns, row] -= count
         states: dict[int, bytes] = {}
@@ -333,7 +336,7 @@ class LiveEvaluation:
                 for tau, sign, row in rows:
                     if first <= tau:
                         counts[tau, row] += sign
-                    elif is_past_new and not self.tree.is_stream:
+                    elif is_past_compared:
                         counts[kept_ns, row] += sign
                 if upto > compared:
                     counts.subtract(self.record.count_given(Window(compared, upto)))
@@ -398,4 +401,4 @@ class LiveEvaluation:
 
         Without the state that is the past of what is kept, there is another past, and all is compared.
         """
-        return first_ns if self.record.find_kept() == START else START
+        return first_ns if self._kept_ns == START else START

@@ -352,8 +352,15 @@ class LiveStore(StateDatabase):
                 )
         return tables
 
-    def list_elements(self, name: str, after: int = 0, limit: int = 10_000) -> list[GivenElement]:
+    def list_elements(
+        self, name: str, after: int = 0, limit: int = 10_000, *, newest: bool = False
+    ) -> list[GivenElement]:
         """Return the results of a query whose numbers are greater than one, in their order; after 0 all that are kept.
+
+        Parameters
+        ----------
+        newest
+            Whether to return the last ones where there are more than the limit.
 
         Raises
         ------
@@ -363,9 +370,11 @@ class LiveStore(StateDatabase):
         with self._lock_for_reading():
             rows = self._db.execute(
                 "SELECT number, tau_ns, sign, content, corrects, snapshot FROM valid_elements "
-                "WHERE name = ? AND number > ? ORDER BY number LIMIT ?",
+                f"WHERE name = ? AND number > ? ORDER BY number {'DESC' if newest else ''} LIMIT ?",
                 (name, after or _BEFORE_ALL, limit),
             ).fetchall()
+        if newest:
+            rows.reverse()
         # Afterwards, so that what another program drops meanwhile is noticed.
         entry = self.find_entry(name) if after else None
         if entry is not None and not entry.retention.covers(after):
@@ -375,14 +384,6 @@ class LiveStore(StateDatabase):
                 "held before, and all since"
             )
         return [GivenElement(number, tau, sign, read_row(row), *rest) for number, tau, sign, row, *rest in rows]
-
-    def find_number(self, name: str, count: int) -> int:
-        """Return the number after which the last elements of a query come, as many as `count`."""
-        with self._lock_for_reading():
-            row = self._db.execute(
-                "SELECT number FROM elements WHERE name = ? ORDER BY number DESC LIMIT 1 OFFSET ?", (name, count)
-            ).fetchone()
-        return 0 if row is None else int(row[0])
 
     def count_rows(self, name: str) -> Counter[Row]:
         """Return the rows that a relation holds, each with how often it does."""
@@ -453,21 +454,20 @@ class LiveStore(StateDatabase):
         Elements that follow an earlier one that is kept, such as corrections, wait until that one is dropped.
         """
         name, retention, kept_ns = entry.name, entry.retention, step.kept_ns
-        self._db.execute(
-            "UPDATE retentions SET kept_ns = ?, too_late = too_late + ? WHERE name = ?",
-            (kept_ns, step.too_late_windows, name),
-        )
+        if kept_ns > retention.kept_ns or step.too_late_windows:
+            self._db.execute(
+                "UPDATE retentions SET kept_ns = ?, too_late = too_late + ? WHERE name = ?",
+                (kept_ns, step.too_late_windows, name),
+            )
         own = "FROM elements INDEXED BY elements_by_number WHERE name = ? AND number > ?"
         first = self._db.execute(
             f"SELECT number {own} AND tau_ns >= ? ORDER BY number LIMIT 1", (name, retention.dropped, kept_ns)
         ).fetchone()
-        before = (name, retention.dropped, 2**63 - 1 if first is None else first[0])
-        rest = self._db.execute(
-            f"SELECT number {own} AND number < ? ORDER BY number LIMIT 1 OFFSET ?",
-            (*before, PORTION + retention.held_upto - retention.held_from),
-        ).fetchone()
+        before = 2**63 - 1 if first is None else first[0]
+        portion = PORTION + retention.held_upto - retention.held_from
         (dropped,) = self._db.execute(
-            f"SELECT max(number) {own} AND number < ?", before if rest is None else (*before[:2], rest[0])
+            f"SELECT max(number) FROM (SELECT number {own} AND number < ? ORDER BY number LIMIT ?)",
+            (name, retention.dropped, before, portion),
         ).fetchone()
         if dropped is None:
             return

@@ -110,9 +110,7 @@ def router(standing: StandingQueries) -> APIRouter:
         null for rows that are there from the start.
         """
         form = queries.kept.form(queries.kept.entry(name))
-        elements = (
-            queries.kept.list_newest(name, after, limit) if newest else queries.kept.list_elements(name, after, limit)
-        )
+        elements = queries.kept.list_elements(name, after, limit, newest=newest)
         table = tabulate_elements(elements, form.attributes, head=_head(name, form, offset=3))
         return _answer(table, name, check_form(request, f))
 

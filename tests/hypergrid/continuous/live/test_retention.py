@@ -162,7 +162,8 @@ def test_rows_that_hold_stay_under_numbers_that_no_reader_knows(store: LiveStore
     assert kept[0].number < 0
     assert kept[1].number == known[-1]
     assert store.count_rows("a") == {("x",): 1, ("late",): 1}
-    assert store.find_number("a", 3) == kept[0].number
+    assert store.list_elements("a", limit=3, newest=True) == kept[1:]
+    assert store.list_elements("a", kept[0].number, 9, newest=True) == kept[1:]
     # A reader that has all that was dropped goes on; others are told, also in the midst of what was there before.
     assert rows_of(store, known[-2]) == rows_of(store, kept[0].number) == wanted[1:]
     for after in (known[0], known[3], -(10**6)):
