@@ -79,6 +79,18 @@ class ElementBatch(NamedTuple):
 Gather: TypeAlias = Callable[[int], Column]
 
 
+Kept: TypeAlias = Integers | Sequence[slice]
+"""Positions, or slices."""
+
+
+def pick(values: Column, kept: Kept) -> Column:
+    """Return values, or rows of two dimensions."""
+    if isinstance(kept, np.ndarray):
+        # Indexing takes twice the time for values, and 15 times for rows.
+        return values.take(kept, axis=0)
+    return values[kept[0]] if len(kept) == 1 else np.concatenate([values[part] for part in kept])
+
+
 @dataclass(slots=True)
 class Elements:
     """Elements of complete instants, in order of time; columns are gathered when they are first read."""
@@ -117,16 +129,16 @@ class Elements:
         assert self.entering is None
         return Elements(self.tau, sign, self.width, self.gather, order, slots, None, self._columns)
 
-    def take(self, kept: NDArray[Any] | slice) -> "Elements":
-        """Return the elements at positions, in order, or those of a mask or slice; columns are still gathered late."""
+    def take(self, kept: Kept) -> "Elements":
+        """Return the elements at positions, or those of slices; columns are still gathered late."""
         assert self.entering is None
         return Elements(
-            self.tau[kept],
-            None if self.sign is None else self.sign[kept],
+            pick(self.tau, kept),
+            None if self.sign is None else pick(self.sign, kept),
             self.width,
-            lambda position: self.column(position)[kept],
-            None if self.order is None else self.order[kept],
-            None if self.slots is None else self.slots[kept],
+            lambda position: pick(self.column(position), kept),
+            None if self.order is None else pick(self.order, kept),
+            None if self.slots is None else pick(self.slots, kept),
         )
 
 
@@ -189,13 +201,13 @@ def concatenate(parts: Sequence[Elements], positions: Sequence[int]) -> Elements
     is_positive = all(part.sign is None for part in present)
     columns: list[Column | None] = [None] * present[0].width
     for position in positions:
-        columns[position] = np.concatenate([part.column(position) for part in present])[by_time]
+        columns[position] = np.concatenate([part.column(position) for part in present]).take(by_time)
     orders = [part.order for part in present]
     return elements_of(
-        tau[by_time],
-        None if is_positive else np.concatenate([part.signs() for part in present])[by_time],
+        tau.take(by_time),
+        None if is_positive else np.concatenate([part.signs() for part in present]).take(by_time),
         columns,
-        None if any(order is None for order in orders) else np.concatenate(orders)[by_time],  # type: ignore[arg-type]
+        None if any(order is None for order in orders) else np.concatenate(orders).take(by_time, axis=0),  # type: ignore[arg-type]
     )
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hypergrid.continuous.engine.batch import pick
 from hypergrid.continuous.engine.operators.window import BLOCK_ROWS, LEAST_FOR_RUNS, Fifo, find_shown, round_up
 from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
 
@@ -55,5 +56,8 @@ def test_stamps_are_rounded_up_to_multiples_of_a_slide(slide: int, spread: int) 
                 shown = [multiple - stamp < span for multiple, stamp in zip(rounded, part.tolist(), strict=True)]
                 positions = find_shown(part, slide, span)
                 assert (positions is None) == all(shown)
-                assert positions is None or np.arange(len(part))[positions].tolist() == np.flatnonzero(shown).tolist()
+                assert (
+                    positions is None
+                    or pick(np.arange(len(part)), positions).tolist() == np.flatnonzero(shown).tolist()
+                )
     assert round_up(stamps, 0) is stamps

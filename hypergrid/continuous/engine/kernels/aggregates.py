@@ -1,14 +1,18 @@
 """Loops of aggregates: groups that change by elements of both signs, or by panes of a sliding window."""
 
+import numpy as np
+
 from hypergrid.continuous.engine.kernels.compiled import Word, index, jit, jit_apart, jit_inline
 from hypergrid.continuous.engine.kernels.groups import (
     CALLS,
     KEYS,
     MEAN,
+    REPORTED,
     ROWS,
     STATUS,
     SUM,
     TOUCHED,
+    VALUES,
     GroupElements,
     GroupOutput,
     GroupState,
@@ -19,6 +23,70 @@ from hypergrid.continuous.engine.kernels.groups import (
     write_row,
 )
 from hypergrid.continuous.engine.kernels.panes import SLIDE, PaneState, pass_panes
+from hypergrid.continuous.engine.kernels.sums import (
+    LIMIT,
+    LOWER,
+    SHIFTS,
+    STOP,
+    UPPER,
+    is_small,
+    read_small,
+    sum_near,
+)
+
+
+@jit_inline
+def pass_usual(
+    groups: GroupState, elements: GroupElements, plain: PlainCall, out: GroupOutput, start: tuple[Word, Word]
+) -> tuple[Word, Word]:
+    """Pass usual elements of one sum or mean by one key; returns the first that is not, and the rows written.
+
+    Usual is what is alone at its instant and changes the row of a group that is out and stays so, by a number that fits
+    the 128 bits of a sum that is nothing else. The last element is not: it may share its instant with the next batch's.
+    A loop that does no more than this takes a third of the time of one that could, as it needs no call.
+
+    Parameters
+    ----------
+    start
+        The first element, and the rows written so far.
+    """
+    words, tau, columns = groups.words, elements.tau, out.columns
+    counter, base, last = index(plain.counter), index(plain.base), index(len(tau) - 1)
+    at, written, is_mean = index(start[0]), index(start[1]), plain.function == MEAN
+    while at < last:
+        group, now, bits, sign = (
+            index(elements.group[at]),
+            tau[at],
+            elements.arguments[0, at],
+            np.int64(elements.sign[at]),
+        )
+        limit, count = words[group, index(base + LIMIT)], words[group, counter] + sign
+        below = limit - ((bits >> 52) & 0x7FF)
+        lower, upper = words[group, index(base + LOWER)], words[group, index(base + UPPER)]
+        lower, upper = sum_near(lower, upper, bits, sign, below)
+        is_alone = (tau[index(at + 1)] != now) & (words[group, STATUS] == REPORTED) & (count > 0)
+        is_near = (np.uint64(below - 1) < np.uint64(SHIFTS)) & (words[group, index(base + STOP)] == 0)
+        if not (is_alone & is_near & is_small(upper, limit)):
+            break
+        words[group, ROWS] += sign
+        words[group, counter] = count
+        words[group, index(base + LOWER)], words[group, index(base + UPPER)] = lower, upper
+        value = read_small(lower, upper, limit) / (count if is_mean else 1)
+        before, key = words[group, VALUES], elements.keys[group, 0]
+        value_bits = np.float64(value + 0.0).view(np.int64)
+        if value_bits != before:
+            words[group, VALUES] = value_bits
+            entering = index(written + 1)
+            columns[0, written], columns[1, written], columns[2, written], out.sign[written] = now, key, before, -1
+            columns[0, entering], columns[1, entering], columns[2, entering], out.sign[entering] = (
+                now,
+                key,
+                value_bits,
+                1,
+            )
+            written = index(written + 2)
+        at = index(at + 1)
+    return at, written
 
 
 @jit_inline
@@ -27,6 +95,8 @@ def pass_elements(groups: GroupState, elements: GroupElements, plain: PlainCall,
     words, tau, touched = groups.words, elements.tau, elements.touched
     written, at, n, dead = 0, index(0), len(tau), 0
     while at < n:
+        if plain.is_plain != 0:
+            at, written = pass_usual(groups, elements, plain, out, (at, written))
         now, changed, start = tau[at], 0, at
         while True:
             group = index(elements.group[at])

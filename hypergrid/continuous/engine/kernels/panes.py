@@ -184,45 +184,78 @@ def add_rare_to_part(panes: PaneState, part: Word, base: Word, sum_base: Word, b
 
 
 @jit_inline
-def find_parts(groups: GroupState, elements: GroupElements, panes: PaneState, plain: PlainCall, first: Word) -> Word:
-    """Write the part of each element, in order of time from `first` on, that is in the pane of the first.
+def add_usual(elements: GroupElements, panes: PaneState, first: Word, stamp: Word) -> Word:
+    """Add usual elements, in order of time from `first` on, to the parts of their groups in the last pane.
+
+    Usual is what has a stamp up to that of the pane, a group with a part in it, and a number that fits the 128 bits of
+    the only sum. A loop that does no more than this takes half of the time of one that could. Returns the first element
+    that is not usual.
+    """
+    tau, parts, holder, opened = elements.tau, panes.parts, panes.groups, panes.state[OPENED]
+    at, base = index(first), index(PART_WORDS + 1)
+    while at < len(tau) and tau[at] <= stamp:
+        group, bits = index(elements.group[at]), elements.arguments[0, at]
+        part = index(holder[group, NEWEST])
+        below = parts[part, index(base + LIMIT)] - ((bits >> 52) & 0x7FF)
+        if not ((holder[group, PANE] == opened) & (np.uint64(below - 1) < np.uint64(SHIFTS))):
+            break
+        parts[part, PART_ROWS] += 1
+        parts[part, PART_WORDS] += 1
+        add_near(parts, part, base, bits, 1, below)
+        at = index(at + 1)
+    return at
+
+
+@jit_inline
+def find_part(groups: GroupState, elements: GroupElements, panes: PaneState, plain: PlainCall, at: Word) -> Word:
+    """Return the part of an element's group in the last pane, which is added where there is none."""
+    group = index(elements.group[at])
+    if panes.groups[group, PANE] == panes.state[OPENED]:
+        return panes.groups[group, NEWEST]
+    return add_part(groups, panes, plain, group)
+
+
+@jit_inline
+def find_parts(
+    groups: GroupState, elements: GroupElements, panes: PaneState, plain: PlainCall, first: Word, stamp: Word
+) -> Word:
+    """Write the part of each element, in order of time from `first` on, up to the last stamp of the last pane.
 
     Parts take the place of groups. Returns the first element that is not in the pane.
     """
-    tau, numbers, holder, state = elements.tau, elements.group, panes.groups, panes.state
-    at, n = index(first), len(elements.tau)
-    if state[PANES] == 0 or tau[at] > panes.panes[index(state[PANES] - 1), LAST_STAMP]:
-        open_pane(panes, tau[at])
-    stop, opened = panes.panes[index(state[PANES] - 1), LAST_STAMP], state[OPENED]
-    while at < n and tau[index(at)] <= stop:
-        group = index(numbers[index(at)])
-        if holder[group, PANE] == opened:
-            numbers[index(at)] = holder[group, NEWEST]
-        else:
-            numbers[index(at)] = add_part(groups, panes, plain, group)
-        at += 1
+    tau, numbers, at = elements.tau, elements.group, index(first)
+    while at < len(tau) and tau[at] <= stamp:
+        numbers[at] = find_part(groups, elements, panes, plain, at)
+        at = index(at + 1)
     return at
 
 
 @jit_inline
 def fill_pane(groups: GroupState, elements: GroupElements, panes: PaneState, plain: PlainCall, first: Word) -> Word:
     """Add elements, in order of time from `first` on, to the pane of the first; returns the first that is not in it."""
-    parts, program, layout = panes.parts, groups.program, panes.layout
-    # In two loops, each of which has few arrays at hand and so waits less for memory.
-    stop = find_parts(groups, elements, panes, plain, first)
+    parts, program, layout, tau, state = panes.parts, groups.program, panes.layout, elements.tau, panes.state
     at = index(first)
-    while at < stop:
-        part = index(elements.group[index(at)])
-        parts[part, PART_ROWS] += 1
-        if plain.is_plain != 0:
-            bits = elements.arguments[0, index(at)]
+    if state[PANES] == 0 or tau[at] > panes.panes[index(state[PANES] - 1), LAST_STAMP]:
+        open_pane(panes, tau[at])
+    stamp = panes.panes[index(state[PANES] - 1), LAST_STAMP]
+    if plain.is_plain != 0:
+        while True:
+            at = add_usual(elements, panes, at, stamp)
+            if at == len(tau) or tau[at] > stamp:
+                return at
+            part, bits = index(find_part(groups, elements, panes, plain, at)), elements.arguments[0, at]
+            parts[part, PART_ROWS] += 1
             if not is_nan(bits):
-                parts[part, index(PART_WORDS)] += 1
+                parts[part, PART_WORDS] += 1
                 add_to_part(panes, part, index(PART_WORDS + 1), plain.base, bits)
-            at += 1
-            continue
+            at = index(at + 1)
+    # In two loops, each of which has few arrays at hand and so waits less for memory.
+    stop = find_parts(groups, elements, panes, plain, at, stamp)
+    while at < stop:
+        part = index(elements.group[at])
+        parts[part, PART_ROWS] += 1
         for number in range(len(program)):
-            bits = elements.arguments[index(program[number, 1]), index(at)]
+            bits = elements.arguments[index(program[number, 1]), at]
             if is_null(bits, program[number, 3]):
                 continue
             kind, base = program[number, 0], index(layout[number, 0])
@@ -237,7 +270,7 @@ def fill_pane(groups: GroupState, elements: GroupElements, panes: PaneState, pla
                 square, error = split_square(bits)
                 add_to_part(panes, part, base, program[number, FIRST_WORD], square)
                 add_to_part(panes, part, index(base + SUM_WORDS), program[number, FIRST_WORD], error)
-        at += 1
+        at = index(at + 1)
     return stop
 
 

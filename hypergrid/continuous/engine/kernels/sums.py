@@ -43,15 +43,22 @@ MAGNITUDE: Final = 0x7FFFFFFFFFFFFFFF
 
 
 @jit_inline
-def add_near(words: Integers, row: Word, base: Word, bits: Word, sign: Word, below: Word) -> None:
-    """Add a number to the 128 bits, its exponent `below` their limit."""
+def sum_near(lower: Word, upper: Word, bits: Word, sign: Word, below: Word) -> tuple[Word, Word]:
+    """Return both halves of 128 bits to which a number is added, its exponent `below` their limit."""
     flip = (bits >> 63) ^ (sign >> 63)
     mantissa = (((bits & MANTISSA) | (1 << 52)) ^ flip) - flip
-    shift = SHIFTS - below
+    # Shifts stay defined where a number does not fit, whose sum nobody uses.
+    shift = (SHIFTS - below) & 63
     added = np.uint64(mantissa) << np.uint64(shift)
-    lower = np.uint64(words[row, index(base + LOWER)]) + added
-    words[row, index(base + LOWER)] = np.int64(lower)
-    words[row, index(base + UPPER)] += ((mantissa >> 1) >> (63 - shift)) + np.int64(lower < added)
+    total = np.uint64(lower) + added
+    return np.int64(total), upper + ((mantissa >> 1) >> (63 - shift)) + np.int64(total < added)
+
+
+@jit_inline
+def add_near(words: Integers, row: Word, base: Word, bits: Word, sign: Word, below: Word) -> None:
+    """Add a number to the 128 bits, its exponent `below` their limit."""
+    lower, upper = words[row, index(base + LOWER)], words[row, index(base + UPPER)]
+    words[row, index(base + LOWER)], words[row, index(base + UPPER)] = sum_near(lower, upper, bits, sign, below)
 
 
 @jit_inline
@@ -128,15 +135,26 @@ def add_digits(words: Integers, row: Word, base: Word, near: tuple[Word, Word, W
 
 
 @jit_inline
+def is_small(upper: Word, limit: Word) -> Word:
+    """Return whether `read_small` gives what 128 bits of a limit hold."""
+    return (np.uint64(limit - LEAST_LIMIT) < np.uint64(LIMITS)) & (np.uint64(upper + SMALL) < np.uint64(2 * SMALL))
+
+
+@jit_inline
+def read_small(lower: Word, upper: Word, limit: Word) -> Word:
+    """Return the number nearest to what 128 bits hold, ties to even."""
+    # The first two parts and their sum are exact, so that only adding the third rounds; so is the factor.
+    high = np.float64(upper) * 2.0**64 + np.float64((lower >> 32) & DIGIT) * 2.0**32
+    return (high + np.float64(lower & DIGIT)) * np.int64((limit - LEAST_LIMIT + 1) << 52).view(np.float64)
+
+
+@jit_inline
 def read_sum(words: Integers, row: Word, base: Word) -> Word:
     """Return the number nearest to a sum, ties to even; NaN for infinities of both signs."""
     upper, lower = words[row, index(base + UPPER)], words[row, index(base + LOWER)]
     limit = words[row, index(base + LIMIT)]
-    is_usual = (words[row, index(base + STOP)] == 0) & (np.uint64(limit - LEAST_LIMIT) < np.uint64(LIMITS))
-    if is_usual & (np.uint64(upper + SMALL) < np.uint64(2 * SMALL)):
-        # The first two parts and their sum are exact, so that only adding the third rounds; so is the factor.
-        high = np.float64(upper) * 2.0**64 + np.float64((lower >> 32) & DIGIT) * 2.0**32
-        return (high + np.float64(lower & DIGIT)) * np.int64((limit - LEAST_LIMIT + 1) << 52).view(np.float64)
+    if (words[row, index(base + STOP)] == 0) & is_small(upper, limit):
+        return read_small(lower, upper, limit)
     return np.int64(read_large_sum(words, row, base)).view(np.float64)
 
 

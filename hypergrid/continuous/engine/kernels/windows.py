@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hypergrid.continuous.engine.batch import Integers, Signs
-from hypergrid.continuous.engine.kernels.compiled import Word, index, jit
+from hypergrid.continuous.engine.kernels.compiled import Word, index, jit, jit_inline
 
 
 class WindowOutput(NamedTuple):
@@ -24,6 +24,17 @@ class WindowRows(NamedTuple):
     slot: Integers
 
 
+@jit_inline
+def write_change(
+    enter: WindowRows, leave: WindowRows, out: WindowOutput, rows: tuple[Word, Word, Word], is_leaving: Word
+) -> None:
+    """Write one of two rows: the number of the change, the row that enters, the one that leaves, and which of them."""
+    at, right, left = index(rows[0]), index(rows[1]), index(rows[2])
+    out.tau[at] = leave.tau[left] if is_leaving else enter.tau[right]
+    out.sign[at] = 1 - 2 * is_leaving
+    out.slot[at] = leave.slot[left] if is_leaving else enter.slot[right]
+
+
 @jit
 def merge_changes(enter: WindowRows, leave: WindowRows, out: WindowOutput) -> None:
     """Merge rows that enter with rows that leave; of an instant, those that enter come first.
@@ -33,20 +44,25 @@ def merge_changes(enter: WindowRows, leave: WindowRows, out: WindowOutput) -> No
     out
         Exactly as long as both together.
     """
-    right, left = index(0), index(0)
-    # Which side is next is as good as random: it is computed, as branches would be mispredicted.
-    while right < len(enter.tau) and left < len(leave.tau):
+    right, left, right_stop, left_stop = index(0), index(0), index(len(enter.tau)), index(len(leave.tau))
+    # Which side is next is as good as random: it is computed, as branches would be mispredicted. As each waits for the
+    # one before, two are looked for at a time, from the front and from the back, while both sides have one for each.
+    while index(right + 1) < right_stop and index(left + 1) < left_stop:
         is_leaving = np.int64(leave.tau[left] < enter.tau[right])
-        at = right + left
-        out.tau[at] = leave.tau[left] if is_leaving else enter.tau[right]
-        out.sign[at] = 1 - 2 * is_leaving
-        out.slot[at] = leave.slot[left] if is_leaving else enter.slot[right]
-        left = index(left + is_leaving)
-        right = index(right + 1 - is_leaving)
-    while right < len(enter.tau):
+        write_change(enter, leave, out, (right + left, right, left), is_leaving)
+        right, left = index(right + 1 - is_leaving), index(left + is_leaving)
+        last_right, last_left = index(right_stop - 1), index(left_stop - 1)
+        is_leaving = np.int64(leave.tau[last_left] >= enter.tau[last_right])
+        write_change(enter, leave, out, (last_right + left_stop, last_right, last_left), is_leaving)
+        right_stop, left_stop = index(last_right + is_leaving), index(left_stop - is_leaving)
+    while right < right_stop and left < left_stop:
+        is_leaving = np.int64(leave.tau[left] < enter.tau[right])
+        write_change(enter, leave, out, (right + left, right, left), is_leaving)
+        right, left = index(right + 1 - is_leaving), index(left + is_leaving)
+    while right < right_stop:
         out.tau[right + left], out.sign[right + left], out.slot[right + left] = enter.tau[right], 1, enter.slot[right]
         right = index(right + 1)
-    while left < len(leave.tau):
+    while left < left_stop:
         out.tau[right + left], out.sign[right + left], out.slot[right + left] = leave.tau[left], -1, leave.slot[left]
         left = index(left + 1)
 

@@ -159,7 +159,7 @@ class Join(StepOperator):
             if self._holds is not None and written:
                 candidates = combinations.refer(given[kernel.TAU][element], None, slots, len(self.attributes))
                 kept = self._holds(candidates).nonzero()[0]
-                element, sign, slots = element[kept], sign[kept], slots.take(kept, axis=1)
+                element, sign, slots = element.take(kept), sign.take(kept), slots.take(kept, axis=1)
             parts.append((element, sign, slots))
             if reason == kernel.TABLE_FULL:
                 self._held.grow_table()
@@ -176,7 +176,7 @@ class Join(StepOperator):
         for number, source in enumerate(sources):
             order = source.order if isinstance(source, Elements) else source.order()
             assert order is not None
-            parts.append(order[slots[number]])
+            parts.append(order.take(slots[number], axis=0))
         stamp = reduce(np.maximum, [part[:, 0] for part in parts])
         order = np.column_stack([stamp, *(part[:, 1:] for part in parts)])
         if self._is_stream:

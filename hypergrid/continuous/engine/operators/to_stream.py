@@ -146,8 +146,8 @@ class RelationStream(StreamMaker):
                 tau,
                 None,
                 elements.width,
-                lambda position: self._below.column(position)[slot],
-                None if order is None else order[slot],
+                lambda position: self._below.column(position).take(slot),
+                None if order is None else order.take(slot, axis=0),
             )
         )
 

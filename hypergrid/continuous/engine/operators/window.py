@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from hypergrid.continuous.algebra import WindowOf
-from hypergrid.continuous.engine.batch import EMPTY, Elements, Integers, Signs
+from hypergrid.continuous.engine.batch import EMPTY, Elements, Integers, Kept, Signs
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels.windows import QueueState, WindowOutput, WindowRows, merge_changes, pass_queues
 from hypergrid.continuous.engine.operators.base import Needs, StepOperator
@@ -20,6 +20,9 @@ BLOCK_ROWS: Final = 16_384
 """Rows of a block of a queue."""
 LEAST_FOR_RUNS: Final = 2048
 """Stamps from which on it pays to look for the multiples of a slide among them."""
+
+MOST_SLICES: Final = 8
+"""Slices of stamps up to which joining them is faster than to gather positions."""
 
 
 class Fifo(Stateful):
@@ -163,7 +166,7 @@ def round_up(stamps: Integers, slide_ns: int) -> Integers:
     return np.where(rounded < stamps, GREATEST_INTEGER, rounded)
 
 
-def find_shown(stamps: Integers, slide_ns: int, span_ns: int) -> Integers | slice | None:
+def find_shown(stamps: Integers, slide_ns: int, span_ns: int) -> Kept | None:
     """Find which ordered stamps a window shorter than its slide shows; None: all of them."""
     multiples = _list_multiples(stamps, slide_ns)
     if multiples is None or multiples[0] < NULL_INTEGER + span_ns:
@@ -175,10 +178,9 @@ def find_shown(stamps: Integers, slide_ns: int, span_ns: int) -> Integers | slic
     count = int(counts.sum())
     if count == len(stamps):
         return None
-    if int(counts.max()) == count:
-        # Those of one multiple: nothing is copied.
-        at = int(counts.argmax())
-        return slice(int(starts[at]), int(stops[at]))
+    filled = np.flatnonzero(counts)
+    if 0 < len(filled) <= MOST_SLICES:
+        return [slice(start, stop) for start, stop in zip(starts[filled].tolist(), stops[filled].tolist(), strict=True)]
     # Of each multiple, how far its stamps are from where they would be without gaps.
     shifts: Integers = starts - (np.cumsum(counts) - counts)
     return np.arange(count) + np.repeat(shifts, counts)
