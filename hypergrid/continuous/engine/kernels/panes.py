@@ -208,7 +208,7 @@ def add_usual(elements: GroupElements, panes: PaneState, first: Word, stamp: Wor
 
 @jit_inline
 def find_part(groups: GroupState, elements: GroupElements, panes: PaneState, plain: PlainCall, at: Word) -> Word:
-    """Return the part of an element's group in the last pane, which is added where there is none."""
+    """Return the part of an element's group in the last pane, which is added if absent."""
     group = index(elements.group[at])
     if panes.groups[group, PANE] == panes.state[OPENED]:
         return panes.groups[group, NEWEST]

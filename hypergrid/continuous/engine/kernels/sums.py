@@ -47,7 +47,7 @@ def sum_near(lower: Word, upper: Word, bits: Word, sign: Word, below: Word) -> t
     """Return both halves of 128 bits to which a number is added, its exponent `below` their limit."""
     flip = (bits >> 63) ^ (sign >> 63)
     mantissa = (((bits & MANTISSA) | (1 << 52)) ^ flip) - flip
-    # Shifts stay defined where a number does not fit, whose sum nobody uses.
+    # Shifts stay defined where a number does not fit; its sum is not used.
     shift = (SHIFTS - below) & 63
     added = np.uint64(mantissa) << np.uint64(shift)
     total = np.uint64(lower) + added

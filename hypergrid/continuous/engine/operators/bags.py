@@ -101,9 +101,11 @@ class Netting:
     def _take_entering(self, elements: Elements, positions: Sequence[int], leaving: Integers) -> Elements:
         """Return the rows that enter, where few leave: only their instants are looked at."""
         tau = elements.tau
-        instants = np.array([*dict.fromkeys(tau[leaving].tolist())])
-        stops = tau.searchsorted(instants, side="right").tolist()
-        rows = np.concatenate([*map(np.arange, tau.searchsorted(instants).tolist(), stops)])
+        instants = tau.take(leaving)
+        instants = instants[np.append(True, instants[1:] != instants[:-1])]
+        starts, stops = tau.searchsorted(instants), tau.searchsorted(instants, side="right")
+        counts = stops - starts
+        rows = np.repeat(stops - np.cumsum(counts), counts) + np.arange(counts.sum())
         element, _ = self._net(elements.take(rows), positions, 1)
         kept = np.ones(len(tau), np.bool_)
         kept[rows] = False

@@ -37,7 +37,7 @@ class JoinedRows:
         def gather(position: int) -> Column:
             number = bisect_right(self._first, position) - 1
             # Inputs without attributes share their first position with the next; none of theirs is asked for.
-            return np.asarray(self._stores[number].column(position - self._first[number])[slots[number]])
+            return self._stores[number].column(position - self._first[number]).take(slots[number])
 
         return Elements(tau, sign, width, gather)
 
@@ -136,7 +136,7 @@ class Join(StepOperator):
         self._held.runs[:, : kernel.DUE] = runs
         combinations = JoinedRows(sources, self._first)
         element, sign, slots = self._combine(given, runs, combinations)
-        tau, signs = given[kernel.TAU][element], None if self._is_stream else sign.astype(np.int8)
+        tau, signs = given[kernel.TAU].take(element), None if self._is_stream else sign.astype(np.int8)
         result = combinations.refer(tau, signs, slots, len(self.attributes))
         if self._gives_slots:
             result.slots = slots[0]
@@ -157,7 +157,7 @@ class Join(StepOperator):
                 # Rows of a stream are referred to by their position among the elements at hand.
                 slots[number] = element - runs[2 * number][0]
             if self._holds is not None and written:
-                candidates = combinations.refer(given[kernel.TAU][element], None, slots, len(self.attributes))
+                candidates = combinations.refer(given[kernel.TAU].take(element), None, slots, len(self.attributes))
                 kept = self._holds(candidates).nonzero()[0]
                 element, sign, slots = element.take(kept), sign.take(kept), slots.take(kept, axis=1)
             parts.append((element, sign, slots))
