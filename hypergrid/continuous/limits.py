@@ -71,7 +71,9 @@ def suggest_fitting(
         range_text = _find_range(longest.window, fitting_s, project, allowed_bytes)
         remedies += [f"{range_text} in place of its {longest.label}"] if range_text else []
         slide_text = _find_slide(longest.window, project, allowed_bytes)
-        remedies += [f"Slide {slide_text} in it, as sums are kept then and not rows"] if slide_text else []
+        remedies += (
+            [f"Slide {slide_text} in it, as aggregates of its slides are kept then and not rows"] if slide_text else []
+        )
         share = math.floor(100 * allowed_bytes / total)
         holds_parts = any(each.part_words for each, _ in sized)
         if share >= 1 and not holds_parts and len(ranges) == sum(own > 0 for _, own in sized):

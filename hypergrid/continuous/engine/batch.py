@@ -215,8 +215,9 @@ def bits_of(column: Column) -> Integers:
     """Return a column as 64 bits a value in which equal values have equal bits, NULL included."""
     if column.dtype != np.float64:
         return column
-    # -0.0 + 0.0 is 0.0, and all kinds of NaN become one.
-    clean = column + 0.0
+    # -0.0 + 0.0 is 0.0, and all kinds of NaN become one, also those of which processors warn.
+    with np.errstate(invalid="ignore"):
+        clean = column + 0.0
     # The greatest of values is NaN if one of them is: faster than a mask.
     if len(clean) and np.isnan(np.maximum.reduce(clean)):
         clean[np.isnan(clean)] = np.nan

@@ -34,7 +34,7 @@ from hypergrid.continuous.engine.operators.stateless import Filter, Projection, 
 from hypergrid.continuous.engine.operators.to_stream import ChangeStream, RelationStream
 from hypergrid.continuous.engine.operators.window import make_window
 from hypergrid.continuous.expressions import Reference, positions
-from hypergrid.continuous.properties import list_summed_windows
+from hypergrid.continuous.properties import comes_in_order, list_summed_windows
 from hypergrid.core.errors import InvalidQuery
 
 NO_NEEDS: Final = Needs(frozenset(), leaving=False, merged=False)
@@ -92,11 +92,11 @@ def gives_order(operator: Operator) -> bool:
     return not (isinstance(operator, BagOf) and operator.form != "union")
 
 
-def comes_in_order(operator: Operator) -> bool:
-    """Return whether the elements of a stream come in the order of their rows, without carrying it."""
-    if isinstance(operator, FilterOf | ProjectionOf | SampleOf):
-        return comes_in_order(operator.input)
-    return isinstance(operator, StreamInput)
+def is_by_age(operator: Operator) -> bool:
+    """Return whether rows of a relation enter and leave in the order of their ages, without carrying it."""
+    while isinstance(operator, FilterOf | ProjectionOf):
+        operator = operator.input
+    return isinstance(operator, WindowOf) and not operator.partition and comes_in_order(operator.input)
 
 
 def list_needs(operator: Operator, needs: Needs) -> Iterator[Needs]:
@@ -123,7 +123,8 @@ def list_needs(operator: Operator, needs: Needs) -> Iterator[Needs]:
         case AggregateOf(input=part, keys=keys, calls=calls):
             arguments = [call.argument for call in calls if call.argument is not None]
             read = frozenset().union(*(positions(each) for each in (*keys, *arguments)))
-            yield Needs(read, order=any(call.function in ("first", "last") for call in calls))
+            is_ordered = any(call.function in ("first", "last") for call in calls)
+            yield Needs(read, order=is_ordered and not is_by_age(part))
         case MembershipOf(input=part, values=values):
             read = needs.columns.union(*(positions(value) for value in values))
             yield Needs(read, order=needs.order, slots=True)
@@ -244,7 +245,7 @@ class EnginePlanner:
                 window = self._find_summed(operator)
                 if window is not None:
                     return PaneGrouping(operator, window, parts[0], evaluator, is_closed=self._is_closed)
-                return Grouping(operator, parts[0], evaluator)
+                return Grouping(operator, parts[0], evaluator, is_by_age=is_by_age(operator.input))
             case DistinctOf():
                 return Bags(operator, evaluator)
             case BagOf():

@@ -33,8 +33,8 @@ from hypergrid.continuous.rewrite import Rewritten
 
 VALUE_BYTES: Final = 8
 """Bytes of a value in a window's store, of a stamp, and of the number of a row."""
-PART_WORDS: Final = {"part": 3, "counter": 1, "sum": 3, "whole": 2, "squares": 6}
-"""Words of what a window that is summed by panes holds of a group and pane, and of each count and sum in it."""
+PART_WORDS: Final = {"part": 3, "counter": 1, "sum": 3, "whole": 2, "squares": 6, "min": 1, "max": 1, "ends": 2}
+"""Words of what a window that is summed by panes holds of a group and pane, and of each aggregate in it."""
 PANE_WORDS: Final = 8
 """Words of a pane besides."""
 
@@ -43,7 +43,7 @@ _DAY_S: Final = 86_400
 
 @dataclass(frozen=True)
 class WindowProjection:
-    """Projected memory of one window: of its rows, or of the sums of its panes."""
+    """Projected memory of one window: of its rows, or of what its panes hold in place of them."""
 
     window: WindowOf
     label: str
@@ -354,7 +354,7 @@ def _project_panes(
     rows = min(limits, default=None)
     numbers = [_count_keys(aggregate, window, volumes.groups) for aggregate in aggregates]
     words = max(_count_part_words(aggregate.calls) for aggregate in aggregates)
-    reason = "sums by pane and group are kept, not rows"
+    reason = "aggregates by pane and group are kept, not rows"
     if None in numbers:
         if rows is None:
             unknown = "neither its rate nor the number of groups is known"
@@ -372,14 +372,16 @@ def _count_keys(aggregate: AggregateOf, window: WindowOf, groups: Groups) -> flo
 
 
 def _count_part_words(calls: Sequence[AggregateCall]) -> int:
-    """Return the words of a part: counts and sums, each of which stands there once."""
+    """Return the words of a part: counts, sums and extremes, each of which stands there once."""
     words = set()
     for call in calls:
         if call.argument is None:
             continue
         is_number = call.argument.kind == "number" or call.function in ("avg", "stddev")
         words.add(("counter", call.argument, is_number))
-        if call.function != "count":
+        if call.function in ("min", "max", "first", "last"):
+            words.add((call.function if call.function in ("min", "max") else "ends", call.argument, is_number))
+        elif call.function != "count":
             words.add(("sum" if is_number else "whole", call.argument, is_number))
         if call.function == "stddev":
             words.add(("squares", call.argument, is_number))

@@ -1,7 +1,8 @@
-"""Least and greatest values of groups whose rows leave in the order in which they enter, in constant time on average.
+"""Least, greatest, first and last values of groups whose rows leave in the order in which they enter.
 
 A value that a later one surpasses is never an extreme again: a chain keeps the others, oldest and best first, with the
-numbers under which they entered. A row that leaves needs no search: its number is how many left before it.
+numbers under which they entered; it takes constant time on average. The first and the last value are the ends of a
+chain of all. A row that leaves needs no search: its number is how many left before it.
 """
 
 from hypergrid.continuous.engine.batch import Integers
@@ -14,6 +15,7 @@ from hypergrid.continuous.engine.kernels.ordered import (
     NODES_USED,
     RIGHT,
     SIZE,
+    VALUE,
     KeyOrder,
     NodePool,
     is_less,
@@ -56,6 +58,14 @@ def enter_extreme(
         before = index(nodes[last, LEFT])
         free_node(nodes, pool, last)
         last = before
+    append_node(words, row, base, pool_of_nodes, (last, key, key))
+
+
+@jit_inline
+def append_node(words: Integers, row: Word, base: Word, pool_of_nodes: NodePool, node: tuple[Word, Word, Word]) -> None:
+    """Append a node to a chain: the one before, or 0, its key and its value."""
+    nodes, pool = pool_of_nodes
+    last, key, value = node
     fresh = index(pool[FREE_NODE])
     if fresh != 0:
         pool[FREE_NODE] = nodes[fresh, LEFT]
@@ -63,7 +73,7 @@ def enter_extreme(
     else:
         fresh = index(pool[NODES_USED])
         pool[NODES_USED] += 1
-    nodes[fresh, KEY], nodes[fresh, SIZE] = key, words[row, base + ENTERED]
+    nodes[fresh, KEY], nodes[fresh, VALUE], nodes[fresh, SIZE] = key, value, words[row, base + ENTERED]
     nodes[fresh, LEFT], nodes[fresh, RIGHT] = last, 0
     if last == 0:
         words[row, base + FIRST] = fresh
@@ -71,6 +81,12 @@ def enter_extreme(
         nodes[last, RIGHT] = fresh
     words[row, base + LAST] = fresh
     words[row, base + ENTERED] += 1
+
+
+@jit_apart
+def enter_ends(words: Integers, row: Word, base: Word, pool: NodePool, first: Word, last: Word) -> None:
+    """Enter the first and the last value of one or more rows at the end of a chain of all values."""
+    append_node(words, row, base, pool, (index(words[row, base + LAST]), first, last))
 
 
 @jit_inline

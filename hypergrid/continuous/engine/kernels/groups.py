@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from hypergrid.continuous.engine.batch import Integers, Signs
 from hypergrid.continuous.engine.kernels.compiled import Word, index, jit_apart, jit_inline
-from hypergrid.continuous.engine.kernels.extremes import FIRST, enter_extreme, leave_extreme
+from hypergrid.continuous.engine.kernels.extremes import FIRST, LAST, enter_ends, enter_extreme, leave_extreme
 from hypergrid.continuous.engine.kernels.ordered import (
     KEY,
     NODES_FREE,
@@ -30,10 +30,10 @@ The words of accumulators follow.
 """
 REPORTED, TOUCHED = 1, 2
 """Whether the row of a group is out, and whether the group changed at this instant."""
-COUNTING, SUMMING, SUMMING_WHOLE, SQUARING, SORTING, ORDERING, LEAST, GREATEST = range(8)
+COUNTING, SUMMING, SUMMING_WHOLE, SQUARING, SORTING, ORDERING, LEAST, GREATEST, QUEUEING = range(9)
 """Accumulators: values, exact sum, sum of integers (two halves), exact sum of squares, values in order, by age.
 
-The last two are extremes of rows that leave in the order in which they enter.
+The last three are extremes and values of rows that leave in the order in which they enter.
 """
 FIRST_WORD, COUNTER, ACCUMULATOR_WORDS = 2, 6, 7
 """Columns of `GroupState.program`, and their number."""
@@ -42,8 +42,11 @@ ROOT, NODES = 0, 1
 """Words of accumulators in order: root of the tree, distinct keys."""
 KEYS, CALLS = 0, 1
 """Positions in `GroupState.sizes`."""
-COUNT_ROWS, COUNT_VALUES, SUM, SUM_WHOLE, MEAN, DEVIATION, RANK, AGE, DISTINCT, EXTREME = range(10)
-"""Functions of calls; RANK is min, max, median and quantile, AGE first and last, EXTREME min and max of queues."""
+COUNT_ROWS, COUNT_VALUES, SUM, SUM_WHOLE, MEAN, DEVIATION, RANK, AGE, DISTINCT, EXTREME, END = range(11)
+"""Functions of calls; RANK is min, max, median and quantile, AGE first and last.
+
+Of rows that leave in the order in which they enter EXTREME is min and max, END first and last.
+"""
 
 
 class GroupState(NamedTuple):
@@ -234,6 +237,10 @@ def read_rare_call(groups: GroupState, group: Word, call: Word, count: Word) -> 
         if count < 2:
             return null
         value = read_deviation(words, group, base, calls[call, 3], count)
+    elif function == END:
+        if groups.shares[call] == 0.0:
+            return nodes[words[group, base + FIRST], KEY]
+        return nodes[words[group, base + LAST], VALUE]
     elif function == EXTREME:
         held = nodes[words[group, base + FIRST], KEY]
         return sortable(held) if calls[call, 5] != 0 else held
@@ -293,6 +300,11 @@ def change_group(groups: GroupState, elements: GroupElements, plain: PlainCall, 
             add_number(words, group, base, bits, sign)
         elif kind == SQUARING:
             add_square(words, group, base, bits, sign)
+        elif kind == QUEUEING:
+            if sign > 0:
+                enter_ends(words, group, base, NodePool(groups.nodes, groups.pool), bits, bits)
+            else:
+                leave_extreme(words, group, base, groups.nodes, groups.pool)
         else:
             value = sortable(bits) if program[number, 5] != 0 else bits
             if kind == LEAST or kind == GREATEST:

@@ -11,11 +11,15 @@ import numpy as np
 
 from hypergrid.continuous.engine.batch import Integers
 from hypergrid.continuous.engine.kernels.compiled import Word, index, jit_apart, jit_inline
+from hypergrid.continuous.engine.kernels.extremes import enter_ends, enter_extreme, leave_extreme
 from hypergrid.continuous.engine.kernels.groups import (
     COUNTER,
     COUNTING,
     FIRST_WORD,
+    GREATEST,
     HALF,
+    LEAST,
+    QUEUEING,
     ROWS,
     SQUARING,
     STATUS,
@@ -31,6 +35,7 @@ from hypergrid.continuous.engine.kernels.groups import (
     report_groups,
     split_square,
 )
+from hypergrid.continuous.engine.kernels.ordered import KeyOrder, NodePool, is_less, sortable
 from hypergrid.continuous.engine.kernels.sums import (
     BELOW,
     LIMIT,
@@ -81,7 +86,7 @@ class PaneState(NamedTuple):
     groups: Integers
     """Shape (groups, `HOLDER_WORDS`)."""
     layout: Integers
-    """Of each accumulator its first word in a part, and the word of its counter, shape (m, 2)."""
+    """Of each accumulator its first word in a part, and the word in which its values are counted, shape (m, 2)."""
     state: Integers
 
 
@@ -270,6 +275,16 @@ def fill_pane(groups: GroupState, elements: GroupElements, panes: PaneState, pla
                 square, error = split_square(bits)
                 add_to_part(panes, part, base, program[number, FIRST_WORD], square)
                 add_to_part(panes, part, index(base + SUM_WORDS), program[number, FIRST_WORD], error)
+            elif kind == QUEUEING:
+                if parts[part, index(layout[number, 1])] == 1:
+                    parts[part, base] = bits
+                parts[part, index(base + 1)] = bits
+            elif kind != COUNTING:
+                key = sortable(bits) if program[number, 5] != 0 else bits
+                order = KeyOrder(program[number, 4], elements.ranks)
+                held, is_first = parts[part, base], parts[part, index(layout[number, 1])] == 1
+                if is_first or (is_less(held, key, order) if kind == GREATEST else is_less(key, held, order)):
+                    parts[part, base] = key
         at = index(at + 1)
     return stop
 
@@ -303,9 +318,12 @@ def change_sum(words: Integers, group: Word, base: Word, part: tuple[Integers, W
 
 
 @jit_inline
-def change_by_part(groups: GroupState, panes: PaneState, plain: PlainCall, part: Word, sign: Word) -> None:
-    """Add a part to its group, or remove it."""
+def change_by_part(
+    groups: GroupState, elements: GroupElements, panes: PaneState, plain: PlainCall, change: tuple[Word, Word]
+) -> None:
+    """Add a part to its group, or remove it, by the sign that is given with it."""
     words, program, parts, layout = groups.words, groups.program, panes.parts, panes.layout
+    part, sign = index(change[0]), change[1]
     group = index(parts[part, GROUP])
     words[group, ROWS] += sign * parts[part, PART_ROWS]
     if plain.is_plain != 0:
@@ -324,6 +342,18 @@ def change_by_part(groups: GroupState, panes: PaneState, plain: PlainCall, part:
         if kind == SUMMING_WHOLE:
             words[group, base] += sign * parts[part, first]
             words[group, index(base + 1)] += sign * parts[part, index(first + 1)]
+        elif kind == LEAST or kind == GREATEST or kind == QUEUEING:
+            # What a part holds enters and leaves as that of a single row would.
+            if parts[part, index(layout[number, 1])] == 0:
+                continue
+            if sign > 0 and kind == QUEUEING:
+                ends = parts[part, first], parts[part, index(first + 1)]
+                enter_ends(words, group, base, NodePool(groups.nodes, groups.pool), ends[0], ends[1])
+            elif sign > 0:
+                ranks = kind == GREATEST, KeyOrder(program[number, 4], elements.ranks)
+                enter_extreme(words, group, base, NodePool(groups.nodes, groups.pool), parts[part, first], ranks)
+            else:
+                leave_extreme(words, group, base, groups.nodes, groups.pool)
         else:
             change_sum(words, group, base, (parts, part, first), sign)
             if kind == SQUARING:
@@ -348,7 +378,7 @@ def change_by_pane(
         part = index(following - 1)
         following = parts[part, FOLLOWING]
         group = index(parts[part, GROUP])
-        change_by_part(groups, panes, plain, part, sign)
+        change_by_part(groups, elements, panes, plain, (part, sign))
         if words[group, STATUS] < TOUCHED:
             words[group, STATUS] += TOUCHED
             touched[index(changed)] = group

@@ -16,6 +16,7 @@ from hypergrid.continuous.engine.kernels.panes import PART_WORDS, STATE_WORDS, S
 from hypergrid.continuous.engine.kernels.sums import WORDS
 from hypergrid.continuous.engine.operators.base import StepOperator
 from hypergrid.continuous.engine.row_table import RowTable, pack
+from hypergrid.continuous.engine.state import State
 from hypergrid.continuous.expressions import NULL_INTEGER, Expression, Operation
 
 SIZES: Final = {
@@ -27,6 +28,7 @@ SIZES: Final = {
     kernel.ORDERING: 2,
     kernel.LEAST: EXTREME_WORDS,
     kernel.GREATEST: EXTREME_WORDS,
+    kernel.QUEUEING: EXTREME_WORDS,
 }
 """Words of each kind of accumulator."""
 _NOTHING: Final = np.empty((0, 1), np.int64)
@@ -37,6 +39,9 @@ PART_SIZES: Final = {
     kernel.SUMMING: SUM_WORDS,
     kernel.SUMMING_WHOLE: 2,
     kernel.SQUARING: 2 * SUM_WORDS,
+    kernel.LEAST: 1,
+    kernel.GREATEST: 1,
+    kernel.QUEUEING: 2,
 }
 """Words of each kind of accumulator in a part of a pane, its counter apart."""
 SHARES: Final = {"min": 0.0, "max": 1.0, "median": 0.5, "first": 0.0, "last": 1.0}
@@ -45,8 +50,8 @@ SHARES: Final = {"min": 0.0, "max": 1.0, "median": 0.5, "first": 0.0, "last": 1.
 class Program:
     """Accumulators and calls of an aggregate, as arrays for the compiled loop; equal accumulators are shared."""
 
-    def __init__(self, calls: Sequence[AggregateCall], *, is_queue: bool) -> None:
-        self._is_queue = is_queue
+    def __init__(self, calls: Sequence[AggregateCall], *, is_queue: bool, is_by_age: bool) -> None:
+        self._is_queue, self._is_by_age = is_queue, is_by_age
         self.arguments: list[Expression] = []
         self._accumulators: dict[tuple[int, int], int] = {}
         self._rows: list[list[int]] = []
@@ -77,6 +82,8 @@ class Program:
             case "stddev":
                 sums = self._accumulate(kernel.SUMMING, argument), self._accumulate(kernel.SQUARING, argument)
                 return kernel.DEVIATION, counter, *sums, null, 1
+            case "first" | "last" if self._is_by_age:
+                return kernel.END, counter, self._accumulate(kernel.QUEUEING, argument), 0, null, 0
             case "first" | "last":
                 self.has_age = True
                 return kernel.AGE, counter, self._accumulate(kernel.ORDERING, argument), 0, null, is_number
@@ -104,17 +111,19 @@ class Program:
                 row[kernel.COUNTER] = self._rows.pop()[kernel.COUNTER]
             self._rows.append(row)
             self.words += SIZES[kind]
-            self.trees += is_compared or kind == kernel.ORDERING
+            self.trees += is_compared or kind in (kernel.ORDERING, kernel.QUEUEING)
         return self._accumulators[kind, number]
 
     def lay_out_parts(self) -> tuple[Integers, int]:
         """Return the words of accumulators in parts of panes (`PaneState.layout`), and how many words a part has."""
         layout, words = np.zeros((len(self.accumulators), 2), np.int64), PART_WORDS
-        for number, row in enumerate(self.accumulators):
-            layout[number, 1] = words
-            words += int(row[kernel.COUNTER] > 0)
-            layout[number, 0] = words
-            words += PART_SIZES[int(row[0])]
+        counters: dict[int, int] = {}
+        for number, (kind, argument, *_, counter) in enumerate(self.accumulators.tolist()):
+            if counter:
+                counters[argument] = words
+                words += 1
+            layout[number] = words, counters[argument]
+            words += PART_SIZES[kind]
         return layout, words
 
 
@@ -123,15 +132,23 @@ class Grouping(StepOperator):
 
     STATE = (*StepOperator.STATE, "_table", "_ages", "_groups", "_is_reported")
 
-    def __init__(self, operator: AggregateOf, below: StepOperator, evaluator: ExpressionEvaluator) -> None:
+    def __init__(
+        self,
+        operator: AggregateOf,
+        below: StepOperator,
+        evaluator: ExpressionEvaluator,
+        *,
+        is_queue: bool = False,
+        is_by_age: bool = False,
+    ) -> None:
         super().__init__(operator.attributes, evaluator)
-        self._keys, self._program = operator.keys, Program(operator.calls, is_queue=below.is_queue)
+        program = Program(operator.calls, is_queue=is_queue or below.is_queue, is_by_age=is_by_age)
+        self._keys, self._program = operator.keys, program
         self._key_values, self._argument_values = (
             [evaluator.prepare_value(part) for part in parts] for parts in (operator.keys, self._program.arguments)
         )
         self.unique = frozenset(range(len(operator.keys)))
         self._table = RowTable(len(operator.keys))
-        program = self._program
         # Rows of streams are ordered by their numbers, combinations of rows by those of all their parts.
         self._ages = RowTable(below.order_width) if program.has_age and below.order_width > 2 else None
         if self._ages is not None:
@@ -149,6 +166,12 @@ class Grouping(StepOperator):
         self._fresh = np.empty(len(operator.calls), np.int64)
         self._types = [PHYSICAL[attribute.kind] for attribute in operator.attributes]
         self.nothing = no_elements([attribute.kind for attribute in operator.attributes], ordered=False)
+
+    def load(self, state: State) -> None:
+        super().load(state)
+        if not np.array_equal(self._groups.program, self._program.accumulators):
+            # Earlier programs have others, for which elements are not prepared any more.
+            raise ValueError("other accumulators")
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
         """Return the changes of the rows of groups."""

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from hypergrid.continuous.algebra import JoinOf
-from hypergrid.continuous.engine.batch import Column, Elements, Integers, bits_of, make_order
+from hypergrid.continuous.engine.batch import Column, Elements, Integers, bits_of, make_order, pick
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.join_store import JoinStore
 from hypergrid.continuous.engine.kernels import join as kernel
@@ -37,7 +37,7 @@ class JoinedRows:
         def gather(position: int) -> Column:
             number = bisect_right(self._first, position) - 1
             # Inputs without attributes share their first position with the next; none of theirs is asked for.
-            return self._stores[number].column(position - self._first[number]).take(slots[number])
+            return pick(self._stores[number].column(position - self._first[number]), slots[number])
 
         return Elements(tau, sign, width, gather)
 

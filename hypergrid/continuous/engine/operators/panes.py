@@ -1,4 +1,4 @@
-"""Aggregates of a sliding window: sums of its panes, in place of its rows."""
+"""Aggregates of a sliding window: what its panes hold in place of its rows."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
 LEAST_ROOM: Final = 256
 """Rows of an array at first."""
 NO_RANKS: Final = np.empty((0, 1), np.int64)
-"""What orders values, of which sums need none."""
+"""What orders values that are not compared."""
 
 
 class PaneGrouping(Grouping):
-    """Sums, means, counts and deviations of the groups of a sliding window, whose rows are not kept.
+    """Aggregates of the groups of a sliding window that follow from its panes, and whose rows are not kept.
 
     Takes the elements of the window's input.
     """
@@ -43,7 +43,7 @@ class PaneGrouping(Grouping):
         *,
         is_closed: bool,
     ) -> None:
-        super().__init__(operator, below, evaluator)
+        super().__init__(operator, below, evaluator, is_queue=True, is_by_age=True)
         self._where = evaluator.prepare_all(window.where)
         self._slide_ns, self._span_ns = window.slide_ns, window.range_ns + is_closed
         layout, words = self._program.lay_out_parts()
@@ -72,8 +72,9 @@ class PaneGrouping(Grouping):
         if not count and not self._count_moved(until):
             return self.nothing if first is None else first
         numbers, arguments = self._number(elements), self._collect_arguments(elements)
-        self._make_room(count)
         parts, state = self._make_room_for_parts(elements.tau), self._panes.state
+        # Each part that enters has at most one node of each chain.
+        self._make_room(parts + self._count_waiting() if self._program.trees else 0)
         # A group reports at most once at each multiple of the slide, and only where one of its parts enters or leaves.
         reports = self._table.capacity * (until // self._slide_ns - int(state[pane_kernel.UNTIL]) // self._slide_ns)
         if reports > LEAST_ROOM + count:
@@ -81,7 +82,7 @@ class PaneGrouping(Grouping):
         state[pane_kernel.UNTIL] = until
         touched = np.empty(self._table.capacity + reports + 1, np.int64)
         given = kernel.GroupElements(
-            elements.tau, NO_SIGNS, numbers, EMPTY, arguments, NO_RANKS, NO_RANKS, self._group_keys(), touched
+            elements.tau, NO_SIGNS, numbers, EMPTY, arguments, self._list_ranks(), NO_RANKS, self._group_keys(), touched
         )
         changes = self._change(given, self._panes, 2 * reports)
         self._release(touched)
@@ -104,6 +105,18 @@ class PaneGrouping(Grouping):
             np.empty(3, np.int64),
         )
         return self._change(given, NO_PANES, 2)
+
+    def _list_ranks(self) -> Integers:
+        """Return what orders values, shape (texts, 1), if any are compared."""
+        return self.evaluator.texts.ranks().reshape(-1, 1) if self._program.trees else NO_RANKS
+
+    def _count_waiting(self) -> int:
+        """Return how many of the parts that there are have not entered."""
+        state = self._panes.state.tolist()
+        entered, added = state[pane_kernel.ENTERED], state[pane_kernel.ADDED]
+        if entered == state[pane_kernel.PANES]:
+            return 0
+        return int(added - self._panes.panes[entered, pane_kernel.PARTS_BEFORE])
 
     def _count_moved(self, until: int) -> int:
         """Return how many of the parts that there are enter up to an instant, and how many leave."""

@@ -1,4 +1,7 @@
-"""Sums of panes have the bits of sums of rows, whatever numbers and windows there are, and hold what is projected."""
+"""Sums and extremes of panes have the bits of those of rows, whatever numbers and windows there are.
+
+They hold what is projected.
+"""
 
 import math
 from collections.abc import Iterator
@@ -12,6 +15,7 @@ from hypergrid.continuous.algebra import AggregateOf, WindowOf
 from hypergrid.continuous.engine import ChangeBatch, ContinuousEngine, ElementBatch, plan
 from hypergrid.continuous.engine.batch import Integers
 from hypergrid.continuous.engine.kernels.groups import GroupElements, GroupOutput, GroupState
+from hypergrid.continuous.engine.kernels.ordered import NODES_USED
 from hypergrid.continuous.engine.kernels.panes import (
     ADDED,
     LEFT,
@@ -25,7 +29,7 @@ from hypergrid.continuous.engine.kernels.panes import (
 from hypergrid.continuous.engine.operators import aggregate as aggregate_module
 from hypergrid.continuous.engine.operators.panes import PaneGrouping
 from hypergrid.continuous.engine.state import pack_state, unpack_state
-from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
+from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_CODE, NULL_INTEGER
 from hypergrid.continuous.language import explain, parse_query, project_windows
 from hypergrid.continuous.records import StreamCatalogue
 from tests.support.continuous_trees import aggregate, aggregate_call, attributes, call, column, stream
@@ -43,6 +47,12 @@ def make_tree(rng: np.random.Generator, *, is_plain: bool = False) -> AggregateO
         "deviation": aggregate_call("stddev", value),
         "wholes": aggregate_call("sum", whole),
         "whole_mean": aggregate_call("avg", whole),
+        "least": aggregate_call("min", value),
+        "greatest": aggregate_call("max", value),
+        "least_whole": aggregate_call("min", whole),
+        "first": aggregate_call("first", value),
+        "last": aggregate_call("last", value),
+        "last_whole": aggregate_call("last", whole),
     }
     chosen = rng.permutation(list(calls))[: int(rng.integers(0, len(calls) + 1))]
     if is_plain:
@@ -176,6 +186,43 @@ def test_instants_near_the_ends_of_the_integers_show_as_rows_do(
     assert panes == count()
 
 
+@pytest.mark.parametrize("slide", [3, 10, 25])
+@pytest.mark.parametrize("seed", range(4))
+def test_extremes_of_texts_go_by_their_order_as_more_of_them_come(
+    seed: int, slide: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(seed)
+    source = stream("S", "group:i name:s")
+    tree = aggregate(
+        WindowOf(source, "range", range_ns=20, slide_ns=slide),
+        "group",
+        least=aggregate_call("min", column(source, "name")),
+        greatest=aggregate_call("max", column(source, "name")),
+        values=aggregate_call("count", column(source, "name")),
+    )
+    tau, group = np.sort(rng.integers(0, 300, 400)), rng.integers(0, 3, 400)
+    names = [f"{number:03d}" for number in rng.permutation(400)]
+    is_null = rng.random(400) < 0.3
+
+    def compute() -> list[tuple[object, ...]]:
+        engine = ContinuousEngine(tree)
+        results: list[ChangeBatch] = []
+        for part in np.array_split(np.arange(400), 8):
+            codes = engine.texts.encode([names[number] for number in part])
+            codes[is_null[part]] = NULL_CODE
+            engine.push("S", ElementBatch(tau[part], (group[part], codes)))
+            engine.advance(int(tau[part[-1]]))
+            results += engine.results()
+            engine = ContinuousEngine.restore(tree, engine.save())
+        engine.advance(400)
+        return list_changes(results + engine.results())
+
+    panes = compute()
+    assert len(panes) > 60
+    keep_rows(monkeypatch)
+    assert panes == compute()
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_any_nan_is_null_and_no_zero_has_a_sign(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -244,6 +291,7 @@ def test_all_that_is_written_has_room(seed: int, monkeypatch: pytest.MonkeyPatch
         engine.push("S", ElementBatch(feed.tau[first:stop], tuple(each[first:stop] for each in feed.columns)))
         engine.advance(max(int(feed.tau[stop]), engine.heartbeat) if stop < 700 else GREATEST_INTEGER)
         assert (operator._panes.state[[OPENED, ADDED]] <= most).all()
+        assert operator._groups.pool[NODES_USED] <= len(operator._groups.nodes)
 
 
 def count_panes(slide: int, span: int, first: int, last: int) -> int:
@@ -325,15 +373,15 @@ def test_windows_hold_the_parts_that_are_projected_at_most(seed: int, size: int)
     # The bound is not far off where there are many elements.
     assert tau[-1] > 110 or projection.rows <= 4 * used
     # But for the first value of a group, each number fits the sum of its part.
-    assert operator._panes.state[STRAYS_USED] <= groups
+    assert operator._panes.state[STRAYS_USED] <= groups * operator._numbers
 
 
 def test_rows_that_are_kept_in_any_case_are_not_summed_by_panes_beside() -> None:
     text = "S [Range 1 Minute Slide 10 Seconds]"
     catalogue = StreamCatalogue(streams={"S": attributes("station:i value:n")})
     both = parse_query(
-        f"Select a.mean, b.greatest From (Select station, avg(value) as mean From {text} Group By station) a, "
-        f"(Select station, max(value) as greatest From {text} Group By station) b Where a.station = b.station",
+        f"Select a.mean, b.middle From (Select station, avg(value) as mean From {text} Group By station) a, "
+        f"(Select station, median(value) as middle From {text} Group By station) b Where a.station = b.station",
         catalogue,
     )
     mean = parse_query(f"Select station, avg(value) as mean From {text} Group By station", catalogue)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from hypergrid.continuous.algebra import Operator, RelationInput, StreamInput, walk_operators
+from hypergrid.continuous.algebra import Operator, RelationInput, StreamInput, WindowOf, walk_operators
 from hypergrid.continuous.engine import ChangeBatch, ContinuousEngine
-from hypergrid.continuous.engine.state import MAGIC
+from hypergrid.continuous.engine.kernels.groups import ORDERING, GroupState
+from hypergrid.continuous.engine.state import MAGIC, pack_state, unpack_state
 from hypergrid.continuous.rewrite import rewrite
 from hypergrid.core.errors import InvalidQuery
 from tests.support.continuous_engine import make_batch
@@ -89,3 +90,18 @@ def test_a_state_of_another_query_or_version_is_refused() -> None:
         ContinuousEngine.restore(tree, saved[:-1])
     with pytest.raises(InvalidQuery, match="has version 258, and this program reads 4"):
         ContinuousEngine.restore(tree, MAGIC + b"\x02\x01\x00\x00" + saved[8:])
+
+
+def test_a_state_with_other_accumulators_is_refused() -> None:
+    source = stream("S", "key:i value:n")
+    tree = aggregate(
+        WindowOf(source, "range", range_ns=10), "key", last=aggregate_call("last", column(source, "value"))
+    )
+    state = unpack_state(ContinuousEngine(tree).save())
+    [groups] = [step["_groups"] for step in state["steps"] if "_groups" in step]
+    program = groups[GroupState._fields.index("program")]
+    ContinuousEngine.restore(tree, pack_state(state))
+    # Earlier programs put all values in order by their age.
+    program[0, 0] = ORDERING
+    with pytest.raises(InvalidQuery, match="belongs to another continuous query, or another program"):
+        ContinuousEngine.restore(tree, pack_state(state))
