@@ -72,7 +72,9 @@ def suggest_fitting(
         remedies += [f"{range_text} in place of its {longest.label}"] if range_text else []
         slide_text = _find_slide(longest.window, project, allowed_bytes)
         remedies += (
-            [f"Slide {slide_text} in it, as aggregates of its slides are kept then and not rows"] if slide_text else []
+            [f"Slide {slide_text} in it, as its aggregates are then kept by pane, in place of rows"]
+            if slide_text
+            else []
         )
         share = math.floor(100 * allowed_bytes / total)
         holds_parts = any(each.part_words for each, _ in sized)

@@ -58,27 +58,27 @@ DECOMPOSED: Final = SUMS | {"min", "max"}
 """Aggregates of rows that follow from those of parts of the rows, in a few words each (Gray and others, 1997)."""
 
 
-def list_summed_windows(tree: Operator) -> dict[WindowOf, list[AggregateOf]]:
+def list_paned_windows(tree: Operator) -> dict[WindowOf, list[AggregateOf]]:
     """List the sliding windows whose rows groups need no longer than their pane is filled, with these aggregates.
 
     Sums and extremes of panes are held in place of rows, also where panes have so few rows that those would take less:
     what a query holds does not depend on the rates at which it was planned.
     """
-    summed: dict[WindowOf, list[AggregateOf]] = {}
+    paned: dict[WindowOf, list[AggregateOf]] = {}
     kept: set[Operator] = set()
     for part in dict.fromkeys(walk_operators(tree)):
         match part:
             case AggregateOf(input=WindowOf(form="range") as window) if window.slide_ns and is_decomposed(part):
-                summed.setdefault(window, []).append(part)
+                paned.setdefault(window, []).append(part)
             case _:
                 kept.update(inputs_of(part))
-    return {window: parts for window, parts in summed.items() if window not in kept}
+    return {window: parts for window, parts in paned.items() if window not in kept}
 
 
 def is_decomposed(aggregate: AggregateOf) -> bool:
     """Return whether the aggregates of a window follow from those of its panes, in a few words each."""
-    is_ordered = isinstance(aggregate.input, WindowOf) and comes_in_order(aggregate.input.input)
-    functions = DECOMPOSED | {"first", "last"} if is_ordered else DECOMPOSED
+    by_age = isinstance(aggregate.input, WindowOf) and comes_in_order(aggregate.input.input)
+    functions = DECOMPOSED | {"first", "last"} if by_age else DECOMPOSED
     return all(call.function in functions for call in aggregate.calls)
 
 

@@ -80,7 +80,7 @@ Gather: TypeAlias = Callable[[int], Column]
 
 
 Kept: TypeAlias = Integers | Sequence[slice]
-"""Positions, or slices."""
+"""Positions, or slices; a mask would be taken for positions."""
 
 
 def pick(values: Column, kept: Kept) -> Column:
@@ -215,7 +215,7 @@ def bits_of(column: Column) -> Integers:
     """Return a column as 64 bits a value in which equal values have equal bits, NULL included."""
     if column.dtype != np.float64:
         return column
-    # -0.0 + 0.0 is 0.0, and all kinds of NaN become one, also those of which processors warn.
+    # -0.0 + 0.0 is 0.0, and all kinds of NaN become one, signalling ones included, of which processors warn.
     with np.errstate(invalid="ignore"):
         clean = column + 0.0
     # The greatest of values is NaN if one of them is: faster than a mask.

@@ -34,7 +34,7 @@ from hypergrid.continuous.engine.operators.stateless import Filter, Projection, 
 from hypergrid.continuous.engine.operators.to_stream import ChangeStream, RelationStream
 from hypergrid.continuous.engine.operators.window import make_window
 from hypergrid.continuous.expressions import Reference, positions
-from hypergrid.continuous.properties import comes_in_order, list_summed_windows
+from hypergrid.continuous.properties import comes_in_order, list_paned_windows
 from hypergrid.core.errors import InvalidQuery
 
 NO_NEEDS: Final = Needs(frozenset(), leaving=False, merged=False)
@@ -93,10 +93,13 @@ def gives_order(operator: Operator) -> bool:
 
 
 def is_by_age(operator: Operator) -> bool:
-    """Return whether rows of a relation enter and leave in the order of their ages, without carrying it."""
+    """Return whether rows of a window of time enter and leave in the order of their ages, without carrying it.
+
+    Those of other windows may be as old as a stream: a tap could not evaluate again what earlier programs kept of them.
+    """
     while isinstance(operator, FilterOf | ProjectionOf):
         operator = operator.input
-    return isinstance(operator, WindowOf) and not operator.partition and comes_in_order(operator.input)
+    return isinstance(operator, WindowOf) and operator.form in ("range", "now") and comes_in_order(operator.input)
 
 
 def list_needs(operator: Operator, needs: Needs) -> Iterator[Needs]:
@@ -153,11 +156,11 @@ class EnginePlanner:
         self._sources: dict[str, InputSource] = {}
         self._numbers: dict[Operator, int] = {}
         self._needs: dict[Operator, Needs] = {}
-        self._summed: Mapping[WindowOf, Sequence[AggregateOf]] = {}
+        self._paned: Mapping[WindowOf, Sequence[AggregateOf]] = {}
 
     def plan(self, root: Operator) -> EnginePlan:
         """Return the plan of a tree."""
-        self._summed = list_summed_windows(root)
+        self._paned = list_paned_windows(root)
         order: dict[Operator, None] = {}
         self._walk(root, order)
         self._needs = dict.fromkeys(order, NO_NEEDS)
@@ -172,17 +175,17 @@ class EnginePlanner:
             self._numbers[operator] = self._build(operator)
         return EnginePlan(tuple(self._steps), self._sources)
 
-    def _find_summed(self, operator: Operator) -> WindowOf | None:
-        """Return the window below an aggregate of which panes are summed."""
+    def _find_paned(self, operator: Operator) -> WindowOf | None:
+        """Return the window below an aggregate of which panes are kept."""
         part = operator.input if isinstance(operator, AggregateOf) else None
-        return part if isinstance(part, WindowOf) and part in self._summed else None
+        return part if isinstance(part, WindowOf) and part in self._paned else None
 
     def _below(self, operator: Operator) -> tuple[Operator, ...]:
-        window = self._find_summed(operator)
+        window = self._find_paned(operator)
         return below(operator) if window is None else (window.input,)
 
     def _list_needs(self, operator: Operator, needs: Needs) -> Iterator[Needs]:
-        window = self._find_summed(operator)
+        window = self._find_paned(operator)
         where = None if window is None else window.where
         for each in list_needs(operator, needs):
             yield each if where is None else replace(each, columns=each.columns | positions(where))
@@ -242,7 +245,7 @@ class EnginePlanner:
             case JoinOf():
                 return Join(operator, parts, needs, evaluator)
             case AggregateOf():
-                window = self._find_summed(operator)
+                window = self._find_paned(operator)
                 if window is not None:
                     return PaneGrouping(operator, window, parts[0], evaluator, is_closed=self._is_closed)
                 return Grouping(operator, parts[0], evaluator, is_by_age=is_by_age(operator.input))

@@ -27,14 +27,14 @@ from hypergrid.continuous.algebra import (
 from hypergrid.continuous.algebra_text import column_text, duration_text, expression_text, operator_text
 from hypergrid.continuous.expressions import Attribute, Expression, Operation, Reference, positions, walk
 from hypergrid.continuous.join_plan import limit_of_distance, plan_join
-from hypergrid.continuous.properties import list_summed_windows, needs_sums_only
+from hypergrid.continuous.properties import list_paned_windows, needs_sums_only
 from hypergrid.continuous.records import BoundQuery, Groups
 from hypergrid.continuous.rewrite import Rewritten
 
 VALUE_BYTES: Final = 8
 """Bytes of a value in a window's store, of a stamp, and of the number of a row."""
 PART_WORDS: Final = {"part": 3, "counter": 1, "sum": 3, "whole": 2, "squares": 6, "min": 1, "max": 1, "ends": 2}
-"""Words of what a window that is summed by panes holds of a group and pane, and of each aggregate in it."""
+"""Words of what a window of panes holds of a group and pane, and of each aggregate in it."""
 PANE_WORDS: Final = 8
 """Words of a pane besides."""
 
@@ -286,11 +286,11 @@ def project_windows(
     """
     used: dict[WindowOf, frozenset[int]] = {}
     _note_used(tree, frozenset(range(len(tree.attributes))), used)
-    uses, summed = list_uses(tree), list_summed_windows(tree)
+    uses, paned = list_uses(tree), list_paned_windows(tree)
     volumes = _Volumes(rates, counts or {}, groups or {})
     return tuple(
-        _project_panes(window, used[window], volumes, summed[window])
-        if window in summed
+        _project_panes(window, used[window], volumes, paned[window])
+        if window in paned
         else _project_window(window, used[window], volumes, uses[window])
         for window in used
     )
@@ -343,7 +343,7 @@ def _project_window(window: WindowOf, columns: frozenset[int], volumes: _Volumes
 def _project_panes(
     window: WindowOf, columns: frozenset[int], volumes: _Volumes, aggregates: Sequence[AggregateOf]
 ) -> WindowProjection:
-    """Project the sums of a sliding window: a part for each group in each pane, for each aggregate of it."""
+    """Project what panes of a sliding window hold: a part for each group in each pane, for each aggregate of it."""
     label, names = _label(window), tuple(sorted(columns))
     # A slide that is no divisor of the length is cut in two, by what enters and by what leaves.
     slides = 1 + -(-window.range_ns // window.slide_ns)

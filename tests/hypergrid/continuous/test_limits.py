@@ -59,7 +59,7 @@ def test_a_slide_is_suggested_where_sums_in_place_of_rows_fit(tmp_path: Path) ->
     allowed = int(limits.project_bytes(wanted.rewritten.tree, known.rates, known.counts, known.groups)) + 1
     with pytest.raises(InvalidQuery) as refused:
         query.run(allowed_bytes=allowed)
-    [slide] = re.findall(r"Slide ([^,]+?) in it, as aggregates of its slides are kept", str(refused.value))
+    [slide] = re.findall(r"Slide ([^,]+?) in it, as its aggregates are then kept by pane", str(refused.value))
     slid = archive.query(TEXT.replace("2 Hours", f"2 Hours Slide {slide}"))
     assert len(slid.run(allowed_bytes=allowed)) > 0
     # A shorter range keeps the slide, without which rows would be held.

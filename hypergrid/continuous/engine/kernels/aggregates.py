@@ -42,8 +42,8 @@ def pass_usual(
     """Pass usual elements of one sum or mean by one key; returns the first that is not, and the rows written.
 
     Usual is what is alone at its instant and changes the row of a group that is out and stays so, by a number that fits
-    the 128 bits of a sum that is nothing else. The last element is not: it may share its instant with the next batch's.
-    A loop that does no more than this takes a third of the time of one that could, as it needs no call.
+    the 128 bits of a sum that is nothing else. The last element is not, as there is none behind it to compare with. A
+    loop that does no more than this takes a third of the time of one that could, as it needs no call.
 
     Parameters
     ----------
@@ -54,12 +54,8 @@ def pass_usual(
     counter, base, last = index(plain.counter), index(plain.base), index(len(tau) - 1)
     at, written, is_mean = index(start[0]), index(start[1]), plain.function == MEAN
     while at < last:
-        group, now, bits, sign = (
-            index(elements.group[at]),
-            tau[at],
-            elements.arguments[0, at],
-            np.int64(elements.sign[at]),
-        )
+        group, now = index(elements.group[at]), tau[at]
+        bits, sign = elements.arguments[0, at], np.int64(elements.sign[at])
         limit, count = words[group, index(base + LIMIT)], words[group, counter] + sign
         below = limit - ((bits >> 52) & 0x7FF)
         lower, upper = words[group, index(base + LOWER)], words[group, index(base + UPPER)]

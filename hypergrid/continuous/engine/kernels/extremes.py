@@ -24,7 +24,8 @@ from hypergrid.continuous.engine.kernels.ordered import (
 FIRST, LAST, ENTERED, GONE, WORDS = 0, 1, 2, 3, 4
 """Words of a chain: first and last node, 0 if it is empty; rows that entered and that left; and their number.
 
-Nodes are those of ordered multisets: `LEFT` is the one before, `RIGHT` the next, `SIZE` the number of the row.
+Nodes are those of ordered multisets: `LEFT` is the one before, `RIGHT` the next, `SIZE` the number of the row. In a
+chain of all, `KEY` is its first value and `VALUE` its last, as a row may stand for those of a pane.
 """
 
 

@@ -93,7 +93,7 @@ class GroupElements(NamedTuple):
     tau: Integers
     sign: Signs
     group: Integers
-    """Number of each element's group; of the part of its pane once the element was added to one."""
+    """Number of each element's group; it may be written over by that of a part of its pane."""
     order: Integers
     """Number of each element's age; empty if no accumulator goes by age."""
     arguments: Integers

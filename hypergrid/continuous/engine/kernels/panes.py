@@ -1,8 +1,9 @@
 """Panes: what rows of a sliding window that enter and leave together add to each group, in place of the rows.
 
 The stamps between two edges of a window that slides make a pane (Li and others, SIGMOD Record 34, 2005). A part is what
-a pane holds of one group: the number of rows, counts, and sums in 128 bits, in the unit of the group's sum. Numbers
-that do not fit them are strays, which are kept by themselves. So sums stay exact, and what leaves takes its bits away.
+a pane holds of one group: the number of rows, counts, extremes, the first and the last value, and sums in 128 bits, in
+the unit of the group's sum. Numbers that do not fit them are strays, which are kept by themselves. So sums stay exact,
+and what leaves takes its bits away.
 """
 
 from typing import NamedTuple
@@ -425,7 +426,8 @@ def pass_panes(
     """Add elements to panes, which enter and leave up to the last instant that shows; returns the rows written.
 
     There must be room for two rows of each instant of each group at which one of its parts enters or leaves, and in
-    `touched` for a number of each, one of each group, and one. A group without parts may have some again later.
+    `touched` for a number of each, one of each group, and one; in the pool for a node of each chain for each part that
+    enters. A group without parts may have some again later.
     """
     state, touched, tau, n = panes.state, elements.touched, elements.tau, len(elements.tau)
     written: Word = 0

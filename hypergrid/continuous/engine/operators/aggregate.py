@@ -31,6 +31,8 @@ SIZES: Final = {
     kernel.QUEUEING: EXTREME_WORDS,
 }
 """Words of each kind of accumulator."""
+NO_RANKS: Final = np.empty((0, 1), np.int64)
+"""What orders texts that are not compared."""
 _NOTHING: Final = np.empty((0, 1), np.int64)
 NO_PANES: Final = PaneState(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, np.zeros(STATE_WORDS, np.int64))
 """What the loop is given for elements of both signs."""
@@ -61,6 +63,7 @@ class Program:
         table = [self._plan(call) for call in calls]
         self.calls = np.array(table, np.int64).reshape(len(calls), 6)
         self.shares = np.array([SHARES.get(call.function, call.share) for call in calls], np.float64)
+        self.has_texts = any(row[4] == BY_RANK for row in self._rows)
         self.accumulators = np.array(self._rows, np.int64).reshape(len(self._rows), kernel.ACCUMULATOR_WORDS)
 
     def _plan(self, call: AggregateCall) -> tuple[int, ...]:
@@ -191,13 +194,17 @@ class Grouping(StepOperator):
             self._is_reported = True
         self._make_room(len(tau))
         touched = np.empty(2 * len(tau) + 1, np.int64)
-        ranks = self.evaluator.texts.ranks().reshape(-1, 1)
+        ranks = self._list_ranks()
         given = kernel.GroupElements(tau, sign, numbers, order, arguments, ranks, ages, self._group_keys(), touched)
         changes = self._change(given, NO_PANES, 2 * len(tau))
         if self._ages is not None and elements.sign is not None:
             self._ages.release(order[-count:][elements.sign < 0])
         self._release(touched)
         return changes
+
+    def _list_ranks(self) -> Integers:
+        """Return what orders texts, shape (texts, 1), if any are compared: all are put in order for it."""
+        return self.evaluator.texts.ranks().reshape(-1, 1) if self._program.has_texts else NO_RANKS
 
     def _number(self, elements: Elements) -> Integers:
         """Return the number of each element's group."""
@@ -236,10 +243,10 @@ class Grouping(StepOperator):
     def _find_ages(self, elements: Elements) -> tuple[Integers, Integers]:
         """Return a number of the age of each element, and the rows by which numbers are ordered."""
         if not self._program.has_age:
-            return np.empty(0, np.int64), np.empty((0, 1), np.int64)
+            return np.empty(0, np.int64), NO_RANKS
         assert elements.order is not None
         if self._ages is None:
-            return np.ascontiguousarray(elements.order[:, 1]), np.empty((0, 1), np.int64)
+            return np.ascontiguousarray(elements.order[:, 1]), NO_RANKS
         return self._ages.intern(np.ascontiguousarray(elements.order)), self._ages.all_keys
 
     def _make_room(self, count: int) -> None:

@@ -11,7 +11,7 @@ from hypergrid.continuous.engine.batch import EMPTY, NO_SIGNS, Elements, Integer
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels import groups as kernel
 from hypergrid.continuous.engine.kernels import panes as pane_kernel
-from hypergrid.continuous.engine.operators.aggregate import NO_PANES, Grouping
+from hypergrid.continuous.engine.operators.aggregate import NO_PANES, NO_RANKS, Grouping
 from hypergrid.continuous.engine.operators.base import StepOperator
 from hypergrid.continuous.engine.operators.stateless import select_true
 from hypergrid.continuous.engine.operators.window import select_shown
@@ -21,8 +21,6 @@ from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
 
 LEAST_ROOM: Final = 256
 """Rows of an array at first."""
-NO_RANKS: Final = np.empty((0, 1), np.int64)
-"""What orders values that are not compared."""
 
 
 class PaneGrouping(Grouping):
@@ -105,10 +103,6 @@ class PaneGrouping(Grouping):
             np.empty(3, np.int64),
         )
         return self._change(given, NO_PANES, 2)
-
-    def _list_ranks(self) -> Integers:
-        """Return what orders values, shape (texts, 1), if any are compared."""
-        return self.evaluator.texts.ranks().reshape(-1, 1) if self._program.trees else NO_RANKS
 
     def _count_waiting(self) -> int:
         """Return how many of the parts that there are have not entered."""

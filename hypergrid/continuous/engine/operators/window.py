@@ -22,7 +22,7 @@ LEAST_FOR_RUNS: Final = 2048
 """Stamps from which on it pays to look for the multiples of a slide among them."""
 
 MOST_SLICES: Final = 8
-"""Slices of stamps up to which joining them is faster than to gather positions."""
+"""Slices of stamps up to which joining them is faster than gathering positions."""
 
 
 class Fifo(Stateful):

@@ -112,7 +112,7 @@ def list_changes(results: list[ChangeBatch]) -> list[tuple[object, ...]]:
 
 
 def keep_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "list_summed_windows", lambda tree: {})
+    monkeypatch.setattr(plan, "list_paned_windows", lambda tree: {})
 
 
 @pytest.mark.parametrize("block", range(10))
@@ -294,6 +294,25 @@ def test_all_that_is_written_has_room(seed: int, monkeypatch: pytest.MonkeyPatch
         assert operator._groups.pool[NODES_USED] <= len(operator._groups.nodes)
 
 
+@pytest.mark.parametrize("slide", [10**6, 100])
+def test_values_of_parts_that_wait_have_room_in_their_chains(slide: int) -> None:
+    window = WindowOf(SOURCE, "range", range_ns=10**6, slide_ns=slide)
+    value = column(SOURCE, "value")
+    tree = aggregate(window, "group", last=aggregate_call("last", value), greatest=aggregate_call("max", value))
+    engine = ContinuousEngine(tree)
+    operator = engine._plan.steps[-1].operator
+    assert isinstance(operator, PaneGrouping)
+    for number in range(1, 300):
+        # A group each round, so that many parts wait where rounds are small.
+        at = np.array([number])
+        engine.push("S", ElementBatch(at, (at, at.astype(float), at)))
+        engine.advance(number + 1)
+        assert operator._groups.pool[NODES_USED] <= len(operator._groups.nodes)
+    engine.advance(2 * 10**6)
+    assert 300 < operator._groups.pool[NODES_USED] <= len(operator._groups.nodes)
+    assert sum(int((batch.sign > 0).sum()) for batch in engine.results()) == 299
+
+
 def count_panes(slide: int, span: int, first: int, last: int) -> int:
     """Count the panes of all stamps from one to another, as the loop opens them."""
     panes, end = 0, None
@@ -376,7 +395,7 @@ def test_windows_hold_the_parts_that_are_projected_at_most(seed: int, size: int)
     assert operator._panes.state[STRAYS_USED] <= groups * operator._numbers
 
 
-def test_rows_that_are_kept_in_any_case_are_not_summed_by_panes_beside() -> None:
+def test_rows_that_are_kept_in_any_case_are_not_kept_by_pane_beside() -> None:
     text = "S [Range 1 Minute Slide 10 Seconds]"
     catalogue = StreamCatalogue(streams={"S": attributes("station:i value:n")})
     both = parse_query(
@@ -385,8 +404,8 @@ def test_rows_that_are_kept_in_any_case_are_not_summed_by_panes_beside() -> None
         catalogue,
     )
     mean = parse_query(f"Select station, avg(value) as mean From {text} Group By station", catalogue)
-    for query, is_summed in ((both, False), (mean, True)):
+    for query, has_panes in ((both, False), (mean, True)):
         steps = ContinuousEngine(query.tree)._plan.steps
-        assert any(isinstance(step.operator, PaneGrouping) for step in steps) == is_summed
+        assert any(isinstance(step.operator, PaneGrouping) for step in steps) == has_panes
         (projection,) = project_windows(query.tree, {"S": 1.0}, groups={"S": {"station": 2.0}})
-        assert (projection.rows, projection.part_words > 0) == ((14.0, True) if is_summed else (70.0, False))
+        assert (projection.rows, projection.part_words > 0) == ((14.0, True) if has_panes else (70.0, False))
