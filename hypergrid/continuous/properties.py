@@ -77,8 +77,7 @@ def list_paned_windows(tree: Operator) -> dict[WindowOf, list[AggregateOf]]:
 
 def is_decomposed(aggregate: AggregateOf) -> bool:
     """Return whether the aggregates of a window follow from those of its panes, in a few words each."""
-    by_age = isinstance(aggregate.input, WindowOf) and comes_in_order(aggregate.input.input)
-    functions = DECOMPOSED | {"first", "last"} if by_age else DECOMPOSED
+    functions = DECOMPOSED if find_aged_window(aggregate.input) is None else DECOMPOSED | {"first", "last"}
     return all(call.function in functions for call in aggregate.calls)
 
 
@@ -89,9 +88,18 @@ def comes_in_order(operator: Operator) -> bool:
     return isinstance(operator, StreamInput)
 
 
-def needs_sums_only(aggregate: AggregateOf) -> bool:
-    """Return whether an aggregate keeps no values."""
-    return all(call.function in SUMS for call in aggregate.calls)
+def keeps_no_values(aggregate: AggregateOf) -> bool:
+    """Return whether what an aggregate keeps of a group does not grow with its rows."""
+    window = find_aged_window(aggregate.input)
+    functions = SUMS | {"first", "last"} if window is not None and window.form == "unbounded" else SUMS
+    return all(call.function in functions for call in aggregate.calls)
+
+
+def find_aged_window(operator: Operator) -> WindowOf | None:
+    """Return the window whose rows a relation has, if they enter in the order of their ages, without carrying it."""
+    while isinstance(operator, FilterOf | ProjectionOf):
+        operator = operator.input
+    return operator if isinstance(operator, WindowOf) and comes_in_order(operator.input) else None
 
 
 def is_momentary(tree: Operator) -> bool:

@@ -22,6 +22,7 @@ from hypergrid.continuous.algebra import (
     list_leaves,
 )
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
+from hypergrid.continuous.engine.kernels.groups import ENDING, ORDERING, QUEUEING
 from hypergrid.continuous.engine.operators.aggregate import Grouping
 from hypergrid.continuous.engine.operators.bags import Bags
 from hypergrid.continuous.engine.operators.base import Needs, StepOperator
@@ -34,7 +35,7 @@ from hypergrid.continuous.engine.operators.stateless import Filter, Projection, 
 from hypergrid.continuous.engine.operators.to_stream import ChangeStream, RelationStream
 from hypergrid.continuous.engine.operators.window import make_window
 from hypergrid.continuous.expressions import Reference, positions
-from hypergrid.continuous.properties import comes_in_order, list_paned_windows
+from hypergrid.continuous.properties import comes_in_order, find_aged_window, list_paned_windows
 from hypergrid.core.errors import InvalidQuery
 
 NO_NEEDS: Final = Needs(frozenset(), leaving=False, merged=False)
@@ -92,14 +93,15 @@ def gives_order(operator: Operator) -> bool:
     return not (isinstance(operator, BagOf) and operator.form != "union")
 
 
-def is_by_age(operator: Operator) -> bool:
-    """Return whether rows of a window of time enter and leave in the order of their ages, without carrying it.
+def choose_ends(operator: Operator) -> int:
+    """Return the accumulator of first and last values of a relation.
 
-    Those of other windows may be as old as a stream: a tap could not evaluate again what earlier programs kept of them.
+    Windows of rows may reach back as far as a stream does: a tap could not evaluate again what earlier programs kept of
+    them, which was in order of age.
     """
-    while isinstance(operator, FilterOf | ProjectionOf):
-        operator = operator.input
-    return isinstance(operator, WindowOf) and operator.form in ("range", "now") and comes_in_order(operator.input)
+    window = find_aged_window(operator)
+    forms = {"range": QUEUEING, "now": QUEUEING, "unbounded": ENDING}
+    return ORDERING if window is None else forms.get(window.form, ORDERING)
 
 
 def list_needs(operator: Operator, needs: Needs) -> Iterator[Needs]:
@@ -127,7 +129,7 @@ def list_needs(operator: Operator, needs: Needs) -> Iterator[Needs]:
             arguments = [call.argument for call in calls if call.argument is not None]
             read = frozenset().union(*(positions(each) for each in (*keys, *arguments)))
             is_ordered = any(call.function in ("first", "last") for call in calls)
-            yield Needs(read, order=is_ordered and not is_by_age(part))
+            yield Needs(read, order=is_ordered and choose_ends(part) == ORDERING)
         case MembershipOf(input=part, values=values):
             read = needs.columns.union(*(positions(value) for value in values))
             yield Needs(read, order=needs.order, slots=True)
@@ -248,7 +250,7 @@ class EnginePlanner:
                 window = self._find_paned(operator)
                 if window is not None:
                     return PaneGrouping(operator, window, parts[0], evaluator, is_closed=self._is_closed)
-                return Grouping(operator, parts[0], evaluator, is_by_age=is_by_age(operator.input))
+                return Grouping(operator, parts[0], evaluator, ends=choose_ends(operator.input))
             case DistinctOf():
                 return Bags(operator, evaluator)
             case BagOf():

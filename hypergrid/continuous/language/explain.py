@@ -27,7 +27,7 @@ from hypergrid.continuous.algebra import (
 from hypergrid.continuous.algebra_text import column_text, duration_text, expression_text, operator_text
 from hypergrid.continuous.expressions import Attribute, Expression, Operation, Reference, positions, walk
 from hypergrid.continuous.join_plan import limit_of_distance, plan_join
-from hypergrid.continuous.properties import list_paned_windows, needs_sums_only
+from hypergrid.continuous.properties import keeps_no_values, list_paned_windows
 from hypergrid.continuous.records import BoundQuery, Groups
 from hypergrid.continuous.rewrite import Rewritten
 
@@ -433,7 +433,7 @@ def list_uses(tree: Operator) -> dict[WindowOf, Use]:
             case ToStream(input=below, form="rstream"):
                 walk_uses(below, "referred")
             case AggregateOf(input=below):
-                walk_uses(below, "summed" if needs_sums_only(part) else "condensed")
+                walk_uses(below, "summed" if keeps_no_values(part) else "condensed")
             case DistinctOf() | BagOf() if not part.is_stream:
                 for below in inputs_of(part):
                     walk_uses(below, "condensed")

@@ -30,10 +30,11 @@ The words of accumulators follow.
 """
 REPORTED, TOUCHED = 1, 2
 """Whether the row of a group is out, and whether the group changed at this instant."""
-COUNTING, SUMMING, SUMMING_WHOLE, SQUARING, SORTING, ORDERING, LEAST, GREATEST, QUEUEING = range(9)
+COUNTING, SUMMING, SUMMING_WHOLE, SQUARING, SORTING, ORDERING, LEAST, GREATEST, QUEUEING, ENDING = range(10)
 """Accumulators: values, exact sum, sum of integers (two halves), exact sum of squares, values in order, by age.
 
-The last three are extremes and values of rows that leave in the order in which they enter.
+The last four are extremes and values of rows that leave in the order in which they enter, and the ends of rows that
+never leave.
 """
 FIRST_WORD, COUNTER, ACCUMULATOR_WORDS = 2, 6, 7
 """Columns of `GroupState.program`, and their number."""
@@ -300,7 +301,9 @@ def change_group(groups: GroupState, elements: GroupElements, plain: PlainCall, 
             add_number(words, group, base, bits, sign)
         elif kind == SQUARING:
             add_square(words, group, base, bits, sign)
-        elif kind == QUEUEING:
+        elif kind == ENDING and words[group, index(base + FIRST)] != 0:
+            groups.nodes[index(words[group, index(base + FIRST)]), VALUE] = bits
+        elif kind == QUEUEING or kind == ENDING:
             if sign > 0:
                 enter_ends(words, group, base, NodePool(groups.nodes, groups.pool), bits, bits)
             else:

@@ -10,8 +10,20 @@ from hypergrid.continuous.engine.batch import PHYSICAL, Elements, Integers, bits
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels import groups as kernel
 from hypergrid.continuous.engine.kernels.aggregates import change_groups
+from hypergrid.continuous.engine.kernels.extremes import ENTERED, FIRST, LAST
 from hypergrid.continuous.engine.kernels.extremes import WORDS as EXTREME_WORDS
-from hypergrid.continuous.engine.kernels.ordered import BY_KEY, BY_RANK, BY_ROW, NODE_WORDS
+from hypergrid.continuous.engine.kernels.ordered import (
+    BY_KEY,
+    BY_RANK,
+    BY_ROW,
+    KEY,
+    LEFT,
+    MAX_BITS,
+    NODE_WORDS,
+    NODES_USED,
+    RIGHT,
+    VALUE,
+)
 from hypergrid.continuous.engine.kernels.panes import PART_WORDS, STATE_WORDS, SUM_WORDS, PaneState
 from hypergrid.continuous.engine.kernels.sums import WORDS
 from hypergrid.continuous.engine.operators.base import StepOperator
@@ -29,6 +41,7 @@ SIZES: Final = {
     kernel.LEAST: EXTREME_WORDS,
     kernel.GREATEST: EXTREME_WORDS,
     kernel.QUEUEING: EXTREME_WORDS,
+    kernel.ENDING: EXTREME_WORDS,
 }
 """Words of each kind of accumulator."""
 NO_RANKS: Final = np.empty((0, 1), np.int64)
@@ -52,8 +65,8 @@ SHARES: Final = {"min": 0.0, "max": 1.0, "median": 0.5, "first": 0.0, "last": 1.
 class Program:
     """Accumulators and calls of an aggregate, as arrays for the compiled loop; equal accumulators are shared."""
 
-    def __init__(self, calls: Sequence[AggregateCall], *, is_queue: bool, is_by_age: bool) -> None:
-        self._is_queue, self._is_by_age = is_queue, is_by_age
+    def __init__(self, calls: Sequence[AggregateCall], *, is_queue: bool, ends: int) -> None:
+        self._is_queue, self._ends = is_queue, ends
         self.arguments: list[Expression] = []
         self._accumulators: dict[tuple[int, int], int] = {}
         self._rows: list[list[int]] = []
@@ -85,8 +98,8 @@ class Program:
             case "stddev":
                 sums = self._accumulate(kernel.SUMMING, argument), self._accumulate(kernel.SQUARING, argument)
                 return kernel.DEVIATION, counter, *sums, null, 1
-            case "first" | "last" if self._is_by_age:
-                return kernel.END, counter, self._accumulate(kernel.QUEUEING, argument), 0, null, 0
+            case "first" | "last" if self._ends != kernel.ORDERING:
+                return kernel.END, counter, self._accumulate(self._ends, argument), 0, null, 0
             case "first" | "last":
                 self.has_age = True
                 return kernel.AGE, counter, self._accumulate(kernel.ORDERING, argument), 0, null, is_number
@@ -114,7 +127,7 @@ class Program:
                 row[kernel.COUNTER] = self._rows.pop()[kernel.COUNTER]
             self._rows.append(row)
             self.words += SIZES[kind]
-            self.trees += is_compared or kind in (kernel.ORDERING, kernel.QUEUEING)
+            self.trees += is_compared or kind in (kernel.ORDERING, kernel.QUEUEING, kernel.ENDING)
         return self._accumulators[kind, number]
 
     def lay_out_parts(self) -> tuple[Integers, int]:
@@ -130,6 +143,15 @@ class Program:
         return layout, words
 
 
+def find_ends(nodes: Integers, roots: Integers, side: int) -> Integers:
+    """Return the outermost nodes of trees at a side."""
+    following = roots
+    while following.any():
+        roots = np.where(following != 0, following, roots)
+        following = nodes[roots, side]
+    return roots
+
+
 class Grouping(StepOperator):
     """One row for each group, which is replaced where it changes."""
 
@@ -142,10 +164,10 @@ class Grouping(StepOperator):
         evaluator: ExpressionEvaluator,
         *,
         is_queue: bool = False,
-        is_by_age: bool = False,
+        ends: int = kernel.ORDERING,
     ) -> None:
         super().__init__(operator.attributes, evaluator)
-        program = Program(operator.calls, is_queue=is_queue or below.is_queue, is_by_age=is_by_age)
+        program = Program(operator.calls, is_queue=is_queue or below.is_queue, ends=ends)
         self._keys, self._program = operator.keys, program
         self._key_values, self._argument_values = (
             [evaluator.prepare_value(part) for part in parts] for parts in (operator.keys, self._program.arguments)
@@ -173,8 +195,42 @@ class Grouping(StepOperator):
     def load(self, state: State) -> None:
         super().load(state)
         if not np.array_equal(self._groups.program, self._program.accumulators):
-            # Earlier programs have others, for which elements are not prepared any more.
-            raise ValueError("other accumulators")
+            self._groups = self._adopt(self._groups)
+
+    def _adopt(self, held: kernel.GroupState) -> kernel.GroupState:
+        """Return groups of an earlier program, which put all values of a stream in order to know the first and last.
+
+        Raises
+        ------
+        ValueError
+            They have other accumulators, for which elements are not prepared any more.
+        """
+        program, nodes, pool = self._program, held.nodes, held.pool
+        words = np.zeros((len(held.words), program.words), np.int64)
+        head = kernel.VALUES + len(program.calls)
+        words[:, :head] = held.words[:, :head]
+        for old, own in zip(held.program.tolist(), program.accumulators.tolist(), strict=True):
+            (kind, argument, first), (own_kind, own_argument, own_first) = old[:3], own[:3]
+            if argument != own_argument or kind not in (own_kind, kernel.ORDERING):
+                raise ValueError("other accumulators")
+            words[:, own[kernel.COUNTER]] = held.words[:, old[kernel.COUNTER]]
+            if kind == own_kind:
+                words[:, own_first : own_first + SIZES[kind]] = held.words[:, first : first + SIZES[kind]]
+                continue
+            if own_kind != kernel.ENDING:
+                raise ValueError("rows that leave")
+            alive = np.flatnonzero(held.words[:, first])
+            ends = [nodes[find_ends(nodes, held.words[alive, first], side), VALUE] for side in (LEFT, RIGHT)]
+            numbers = np.arange(len(alive)) + int(pool[NODES_USED])
+            nodes = np.concatenate([nodes[: pool[NODES_USED]], np.zeros((len(alive), NODE_WORDS), np.int64)])
+            # Numbers were held as integers of their order.
+            nodes[numbers, KEY], nodes[numbers, VALUE] = (each ^ ((each >> 63) & MAX_BITS * own[5]) for each in ends)
+            pool = pool + np.array([0, len(alive), 0])
+            words[alive, own_first + FIRST] = words[alive, own_first + LAST] = numbers
+            words[alive, own_first + ENTERED] = 1
+        return kernel.GroupState(
+            words, nodes, pool, program.accumulators, program.calls, program.shares, self._groups.sizes
+        )
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
         """Return the changes of the rows of groups."""

@@ -41,7 +41,7 @@ class PaneGrouping(Grouping):
         *,
         is_closed: bool,
     ) -> None:
-        super().__init__(operator, below, evaluator, is_queue=True, is_by_age=True)
+        super().__init__(operator, below, evaluator, is_queue=True, ends=kernel.QUEUEING)
         self._where = evaluator.prepare_all(window.where)
         self._slide_ns, self._span_ns = window.slide_ns, window.range_ns + is_closed
         layout, words = self._program.lay_out_parts()

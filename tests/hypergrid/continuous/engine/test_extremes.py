@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from hypergrid.continuous.algebra import AggregateCall, AggregateOf, FilterOf, StreamInput, WindowOf
-from hypergrid.continuous.engine import ContinuousEngine, ElementBatch
+from hypergrid.continuous.engine import ContinuousEngine, ElementBatch, plan
+from hypergrid.continuous.engine.kernels.groups import ORDERING
+from hypergrid.continuous.engine.kernels.ordered import NODES_FREE, NODES_USED
+from hypergrid.continuous.engine.operators.aggregate import Grouping
 from hypergrid.continuous.engine.operators.panes import PaneGrouping
 from hypergrid.continuous.expressions import Attribute, Constant, Kind, Operation, Reference
 
@@ -77,3 +80,51 @@ def test_values_are_those_that_a_window_holds(
         assert state == expected, at
     assert len(states) >= 10
     assert not held
+
+
+@pytest.mark.parametrize("is_truth", [False, True])
+@pytest.mark.parametrize("is_adopted", [False, True])
+def test_first_and_last_values_of_a_stream_take_a_node_a_group(
+    is_truth: bool,  # noqa: FBT001 - a parameter of the test
+    is_adopted: bool,  # noqa: FBT001 - as above
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where an earlier program had put all values in order of age."""
+    rng = np.random.default_rng(5)
+    count, groups = 3000, 7
+    tau, key = np.sort(rng.integers(0, 900, count)), rng.integers(0, groups, count)
+    value = np.round(rng.normal(0, 5, count), 1)
+    value[rng.random(count) < 0.2] = np.nan
+    argument = Operation("greater", (VALUE, Constant(0.0, "number")), "boolean") if is_truth else VALUE
+    kind: Kind = "boolean" if is_truth else "number"
+    calls = tuple(AggregateCall(function, argument, kind) for function in ("last", "first"))
+    calls += (AggregateCall("avg", VALUE, "number"),)
+    tree = AggregateOf(WindowOf(StreamInput("S", ATTRIBUTES), "unbounded"), (KEY,), calls, ("key", "l", "f", "mean"))
+    with monkeypatch.context() as earlier:
+        if is_adopted:
+            earlier.setattr(plan, "choose_ends", lambda operator: ORDERING)
+        engine = ContinuousEngine(tree)
+        half = slice(0, count // 2)
+        engine.push("S", ElementBatch(tau[half], (key[half], value[half])))
+        engine.advance(int(tau[count // 2]))
+        results, saved = engine.results(), engine.save()
+    engine = ContinuousEngine.restore(tree, saved)
+    for part in np.array_split(np.arange(count // 2, count), 5):
+        engine.push("S", ElementBatch(tau[part], (key[part], value[part])))
+    engine.advance(1000)
+    held: dict[int, tuple[float, ...]] = {}
+    for batch in results + engine.results():
+        for sign, group, *row in zip(batch.sign, *batch.columns, strict=True):
+            if sign > 0:
+                held[int(group)] = tuple(row)
+            else:
+                del held[int(group)]
+    for group in range(groups):
+        values = value[(key == group) & ~np.isnan(value)]
+        last, first, mean = held[group]
+        assert (last, first) == ((values[-1] > 0, values[0] > 0) if is_truth else (values[-1], values[0]))
+        assert mean == pytest.approx(values.mean())
+    [operator] = [step.operator for step in engine._plan.steps if isinstance(step.operator, Grouping)]
+    free = operator._groups.pool[NODES_FREE]
+    assert is_adopted or operator._groups.pool[NODES_USED] - free == 1 + groups
+    assert operator._groups.pool[NODES_USED] < count // 2 + 2 * groups + 2
