@@ -128,3 +128,42 @@ def test_first_and_last_values_of_a_stream_take_a_node_a_group(
     free = operator._groups.pool[NODES_FREE]
     assert is_adopted or operator._groups.pool[NODES_USED] - free == 1 + groups
     assert operator._groups.pool[NODES_USED] < count // 2 + 2 * groups + 2
+
+
+@pytest.mark.parametrize("slide", [0, 1, 5, 11])
+@pytest.mark.parametrize("seed", range(5))
+def test_first_and_last_values_of_an_instant_go_by_the_order_of_its_elements(seed: int, slide: int) -> None:
+    """Of equal instants: by arrival, series and number, whatever order elements of a batch come in."""
+    rng = np.random.default_rng(seed)
+    count, span = 150, int(rng.integers(1, 12))
+    tau, key = rng.integers(0, 40, count), rng.integers(0, 2, count)
+    arrival, series, number = rng.integers(0, 3, count), rng.integers(0, 3, count), np.arange(count)
+    value = number.astype(float)
+    value[rng.random(count) < 0.2] = np.nan
+    window = WindowOf(StreamInput("S", ATTRIBUTES), "range", range_ns=span, slide_ns=slide)
+    calls = tuple(AggregateCall(function, VALUE, "number") for function in ("first", "last"))
+    engine = ContinuousEngine(AggregateOf(window, (KEY,), calls, ("key", "first", "last")))
+    for start in range(0, 42, 7):
+        part = (tau >= start) & (tau < start + 7)
+        order = arrival[part], series[part], number[part]
+        engine.push("S", ElementBatch(tau[part], (key[part], value[part]), None, *order))
+        engine.advance(start + 7)
+    engine.advance(100)
+    held: dict[int, list[float]] = {}
+    states: dict[int, dict[int, list[float]]] = {}
+    for batch in engine.results():
+        for at, sign, group, *row in zip(batch.tau, batch.sign, *batch.columns, strict=True):
+            if sign < 0:
+                del held[int(group)]
+            else:
+                held[int(group)] = row
+            states[int(at)] = dict(held)
+    ordered = np.lexsort([number, series, arrival, tau])
+    for at, state in states.items():
+        edge = at // slide * slide if slide else at
+        inside = ordered[(tau[ordered] > edge - span) & (tau[ordered] <= edge)]
+        assert state.keys() == set(key[inside].tolist())
+        for group, row in state.items():
+            values = value[inside][(key[inside] == group) & ~np.isnan(value[inside])]
+            np.testing.assert_array_equal(row, [values[0], values[-1]] if len(values) else [np.nan, np.nan])
+    assert len(states) > 4
