@@ -91,6 +91,12 @@ def pick(values: Column, kept: Kept) -> Column:
     return values[kept[0]] if len(kept) == 1 else np.concatenate([values[part] for part in kept])
 
 
+def list_positions(starts: Integers, stops: Integers) -> Integers:
+    """Return the positions of ranges, one after the other."""
+    counts = stops - starts
+    return np.repeat(stops - np.cumsum(counts), counts) + np.arange(counts.sum())
+
+
 @dataclass(slots=True)
 class Elements:
     """Elements of complete instants, in order of time; columns are gathered when they are first read."""

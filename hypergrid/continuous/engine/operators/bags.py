@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from hypergrid.continuous.algebra import BagOf, DistinctOf
-from hypergrid.continuous.engine.batch import EMPTY, Elements, Integers, Signs, concatenate
+from hypergrid.continuous.engine.batch import EMPTY, Elements, Integers, Signs, concatenate, list_positions
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels.bags import (
     DISTINCT,
@@ -104,8 +104,7 @@ class Netting:
         instants = tau.take(leaving)
         instants = instants[np.append(True, instants[1:] != instants[:-1])]
         starts, stops = tau.searchsorted(instants), tau.searchsorted(instants, side="right")
-        counts = stops - starts
-        rows = np.repeat(stops - np.cumsum(counts), counts) + np.arange(counts.sum())
+        rows = list_positions(starts, stops)
         element, _ = self._net(elements.take(rows), positions, 1)
         kept = np.ones(len(tau), np.bool_)
         kept[rows] = False

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from hypergrid.continuous.algebra import WindowOf
-from hypergrid.continuous.engine.batch import EMPTY, Elements, Integers, Kept, Signs
+from hypergrid.continuous.engine.batch import EMPTY, Elements, Integers, Kept, Signs, list_positions
 from hypergrid.continuous.engine.evaluation import ExpressionEvaluator
 from hypergrid.continuous.engine.kernels.windows import QueueState, WindowOutput, WindowRows, merge_changes, pass_queues
 from hypergrid.continuous.engine.operators.base import Needs, StepOperator
@@ -181,9 +181,7 @@ def find_shown(stamps: Integers, slide_ns: int, span_ns: int) -> Kept | None:
     filled = np.flatnonzero(counts)
     if 0 < len(filled) <= MOST_SLICES:
         return [slice(start, stop) for start, stop in zip(starts[filled].tolist(), stops[filled].tolist(), strict=True)]
-    # Of each multiple, how far its stamps are from where they would be without gaps.
-    shifts: Integers = starts - (np.cumsum(counts) - counts)
-    return np.arange(count) + np.repeat(shifts, counts)
+    return list_positions(starts, stops)
 
 
 def select_shown(elements: Elements, slide_ns: int, span_ns: int) -> Elements:
