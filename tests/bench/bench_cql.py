@@ -27,6 +27,7 @@ from hypergrid.continuous.rewrite import rewrite
 from tests.bench.cql_loops import rate_loops
 from tests.bench.cql_near import ELEMENTS, measure_near, near_table
 from tests.bench.cql_peers import (
+    INPUTS,
     PEERS,
     STATIONS,
     WORKLOADS,
@@ -55,8 +56,8 @@ PEER_BATCHES = (500, 4096, 65536)
 """Rows of batches that peers compute again; the larger, the later answers: a minute, eight, two hours of readings."""
 PEER_STEPS = 200
 """Batches of the input of peers that compute each again."""
-APART_SHARES = {"filter": 1, "sliding_mean": 5}
-"""Workloads of the peers that run apart, and what part of the rows they have: the mean is slow for most of them."""
+APART_SHARES = {"filter": 1, "sliding_mean": 5, "hourly_mean": 2}
+"""Workloads of the peers that run apart, and what part of the rows they have: means are slow for most of them."""
 JOIN_PEER_BATCH_MOST = 4096
 """Greatest batch of the join by peers: they join equal keys before they test windows, and pairs grow with its cube."""
 BATCH = 65536
@@ -124,7 +125,7 @@ def measure(
         elif name == "peers":
             with hold_core():
                 measured["peers"] = measure_peers(rows, pairs, notify=notify)
-                feeds = {workload: make_feeds(workload, rows // share) for workload, share in APART_SHARES.items()}
+                feeds = {name: make_feeds(INPUTS[name], rows // share) for name, share in APART_SHARES.items()}
                 measured["apart"] = measure_apart(feeds, pairs, run_text, notify)
             measured["best"] = compare_best(measured["peers"], measured["apart"])
         elif name == "spark":
@@ -313,10 +314,12 @@ def run_text(workload: str, feeds: Mapping[str, ElementBatch], size: int = BATCH
 
 def begin_text(workload: str, feeds: Mapping[str, ElementBatch], size: int = BATCH) -> Iterator[list[ChangeBatch]]:
     """Return the results of each batch of the query of a workload; what a run costs once is done when this returns."""
-    name = WORKLOADS[workload]
+    name = INPUTS[workload]
     text = QUERIES[name]
     if workload == "mean_at_ends":
         text = text.replace("1 Hour", f"1 Hour Slide {slide_minutes(size)} Minutes")
+    elif workload == "hourly_mean":
+        text = text.replace("1 Hour", "1 Hour Slide 1 Hour")
     engine = make_engine(name, text)
     return iterate_steps(engine, encode_stations(name, feeds, engine), size)
 

@@ -48,6 +48,10 @@ SELECT tau, station, mean FROM (SELECT tau, station, avg(value) OVER (PARTITION 
 }
 WORKLOADS: Final = {name: "sliding_mean" if name == "mean_at_ends" else name for name in STATEMENTS}
 """What a peer computes, and the input of the query of the engine beside it."""
+INPUTS: Final = WORKLOADS | {"hourly_mean": "sliding_mean"}
+"""The same with workloads of peers that run apart only."""
+MOST_WAIT_NS: Final = 3 * HOUR_NS
+"""How long after its end an hour may be closed: some peers take what a batch lasts for its delay."""
 AIM: Final = 5.0
 """The engine's rate over a peer's that we aim at."""
 
@@ -174,7 +178,8 @@ def compare(
     """Raise an error if a peer's rows differ from those that the engine lets enter.
 
     Means are compared with the engine's newest, so which of them must be there follows from the readings: one of each,
-    or, at the end of each slide of `mean_at_ends` (by the `size` of its batches), one of each station in the window.
+    or, at the end of each slide of `mean_at_ends` (by the `size` of its batches) and of each hour of `hourly_mean` that
+    the peer closed, one of each station in the window.
     """
     tau = np.concatenate([batch.tau for batch in ours])
     added = np.concatenate([batch.sign for batch in ours]) > 0
@@ -188,7 +193,12 @@ def compare(
         is_equal = all(np.array_equal(a, b) for a, b in zip(peer, own, strict=True))
     else:
         [feed] = feeds.values()
-        wanted = _list_groups(feed, size) if name == "mean_at_ends" else [feed.tau, feed.columns[0]]
+        wanted = [feed.tau, feed.columns[0]]
+        if name == "mean_at_ends":
+            wanted = _list_groups(feed, list_ends(feed, size))
+        elif name == "hourly_mean":
+            theirs, ends = _choose_closed(feed, theirs)
+            wanted = _list_groups(feed, ends)
         given = [np.asarray(column) for column in theirs[:2]]
         if len(given[0]) != len(wanted[0]):
             raise AssertionError(f"a peer gave {len(given[0])} means of {name} where there are {len(wanted[0])}")
@@ -199,14 +209,27 @@ def compare(
         raise AssertionError(f"a peer's result of {name} differs from the engine's")
 
 
-def _list_groups(feed: ElementBatch, size: int) -> list[NDArray[Any]]:
+def _choose_closed(feed: ElementBatch, theirs: list[NDArray[Any]]) -> tuple[list[NDArray[Any]], range]:
+    """Return a peer's means of hours that ended within a feed, and the ends of hours up to the last that it closed.
+
+    Some peers close the last hours only when later elements come, and some close the one that has not ended.
+    """
+    last = int(feed.tau[-1])
+    rows = [column[theirs[0] <= last] for column in theirs]
+    until = int(rows[0].max(initial=0))
+    if until <= last - HOUR_NS - MOST_WAIT_NS:
+        raise AssertionError(f"a peer closed hours up to {until} ns where readings go on to {last} ns")
+    return rows, range(HOUR_NS, until + 1, HOUR_NS)
+
+
+def _list_groups(feed: ElementBatch, ends: range) -> list[NDArray[Any]]:
     """Return instants and stations of the groups that are there at the end of each slide."""
-    ends, stations = [], []
-    for end in list_ends(feed, size):
+    tau, stations = [], []
+    for end in ends:
         first, last = np.searchsorted(feed.tau, [end - HOUR_NS, end], side="right")
         stations.append(np.unique(feed.columns[0][first:last]))
-        ends.append(np.full(len(stations[-1]), end))
-    return [np.concatenate(ends), np.concatenate(stations)]
+        tau.append(np.full(len(stations[-1]), end))
+    return [np.concatenate(tau), np.concatenate(stations)]
 
 
 def _are_last_means(

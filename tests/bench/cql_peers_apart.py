@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from hypergrid.continuous.engine import ChangeBatch, ElementBatch
-from tests.bench.cql_peers import Columns, compare
+from tests.bench.cql_peers import HOUR_NS, Columns, compare
 
 ROOT: Final = Path(__file__).parents[2]
 LIMIT_S: Final = 240
@@ -56,13 +56,13 @@ PROGRAMS: Final[Mapping[str, Peer]] = {
     "csp": Peer("cql-peers", 5.0, (), {"filter": 1_000_000}),
     "flink": Peer("cql-peers-flink", 5.0, (), {"filter": 400_000, "sliding_mean": 200_000}),
     # It keeps pairs of readings: sixty for each.
-    "pathway": Peer("cql-peers", 5.0, (), {"filter": 200_000, "sliding_mean": 30_000}),
-    "spark": Peer(None, 5.0, (65536, WHOLE), {"sliding_mean": 300_000}),
+    "pathway": Peer("cql-peers", 5.0, (), {"filter": 200_000, "sliding_mean": 30_000, "hourly_mean": 300_000}),
+    "spark": Peer(None, 5.0, (65536, WHOLE), {"sliding_mean": 300_000, "hourly_mean": 500_000}),
     "laminardb": Peer("cql-peers", 0.5, (4096, 65536), {"filter": 1_000_000}),
     "pyclink": Peer("cql-peers", 0.5, (), {"filter": 1_000_000}),
 }
-NAMES: Final = {"filter": ("A", "B", "C"), "sliding_mean": ("station", "value")}
-RESULT: Final = {"filter": ("tau",), "sliding_mean": ("tau", "station", "mean")}
+NAMES: Final = {"filter": ("A", "B", "C")} | dict.fromkeys(("sliding_mean", "hourly_mean"), ("station", "value"))
+RESULT: Final = {"filter": ("tau",)} | dict.fromkeys(("sliding_mean", "hourly_mean"), ("tau", "station", "mean"))
 
 
 def find_python(environment: str | None) -> Path | None:
@@ -82,6 +82,20 @@ def round_instants(feed: ElementBatch) -> ElementBatch:
     """Return a feed at whole milliseconds, with the first element of each."""
     tau, kept = np.unique(feed.tau // 1_000_000 * 1_000_000, return_index=True)
     return ElementBatch(tau, tuple(column[kept] for column in feed.columns))
+
+
+def prepare_feed(workload: str, feed: ElementBatch) -> ElementBatch:
+    """Return a feed as all peers can take it, and such that windows of an hour are the same of all.
+
+    Those of SQL hold their older edge, those of the engine the newer one: no reading is at a full hour.
+    """
+    if workload == "filter":
+        return feed
+    feed = round_instants(feed)
+    if workload == "hourly_mean":
+        kept = np.flatnonzero(feed.tau % HOUR_NS)
+        feed = ElementBatch(feed.tau[kept], tuple(column[kept] for column in feed.columns))
+    return feed
 
 
 def cut_feed(feed: ElementBatch, count: int) -> ElementBatch:
@@ -137,8 +151,7 @@ def measure_apart(
     listed: list[dict[str, Any]] = []
     for workload, streams in feeds.items():
         [(stream, whole)] = streams.items()
-        if workload == "sliding_mean":
-            whole = round_instants(whole)
+        whole = prepare_feed(workload, whole)
         for name, peer in PROGRAMS.items():
             feed = cut_feed(whole, peer.most_rows.get(workload, len(whole.tau)))
             for batch in peer.batches or (None,):

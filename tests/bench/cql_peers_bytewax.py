@@ -35,6 +35,28 @@ class Mean(StatefulBatchLogic):
         return self._window.copy(), self._sum
 
 
+class HourlyMean(StatefulBatchLogic):
+    """The mean of each hour of one station, given at its end, with the first element after it."""
+
+    def __init__(self, state: tuple[int, float, int] | None) -> None:
+        self._end, self._sum, self._count = state or (0, 0.0, 0)
+
+    def on_batch(self, values: list[tuple[int, float]]) -> tuple[Iterable[tuple[int, float]], bool]:
+        end, total, count, means = self._end, self._sum, self._count, []
+        for tau, value in values:
+            if tau >= end:
+                if count:
+                    means.append((end, total / count))
+                end, total, count = (tau // HOUR_NS + 1) * HOUR_NS, 0.0, 0
+            total += value
+            count += 1
+        self._end, self._sum, self._count = end, total, count
+        return means, self.RETAIN
+
+    def snapshot(self) -> tuple[int, float, int]:
+        return self._end, self._sum, self._count
+
+
 def make_items(job: Job, columns: Columns) -> list[Any]:
     """Return rows as bytewax takes them: objects of Python, with the key as text."""
     if job.workload == "filter":
@@ -51,7 +73,7 @@ def run(job: Job, items: list[Any]) -> Columns:
     if job.workload == "filter":
         result = op.flat_map_batch("where", stream, choose)
     else:
-        result = op.stateful_batch("mean", stream, Mean)
+        result = op.stateful_batch("mean", stream, HourlyMean if job.workload == "hourly_mean" else Mean)
     op.output("out", result, TestingSink(listed))
     run_main(flow)
     if job.workload == "filter":

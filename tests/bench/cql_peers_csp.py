@@ -26,12 +26,15 @@ def run(job: Job, columns: Columns) -> Columns:
         return {"tau": (rows[0] - START_NS).astype(np.int64)}
     stations = np.unique(columns["station"]).tolist()
 
+    hour = timedelta(hours=1)
+
     def average() -> None:
+        at_ends = {"trigger": csp.timer(hour, value=True)} if job.workload == "hourly_mean" else {}
         station = csp.curve(int, (times, columns["station"]))
         value = csp.curve(float, (times, columns["value"]))
         parts = csp.demultiplex(value, station, stations)
         for number in stations:
-            mean = csp.stats.mean(parts[number], interval=timedelta(hours=1), min_window=timedelta(0))
+            mean = csp.stats.mean(parts[number], interval=hour, min_window=timedelta(0), **at_ends)
             csp.add_graph_output(str(number), mean)
 
     results = csp.run(csp.graph(average), **span, output_numpy=True)

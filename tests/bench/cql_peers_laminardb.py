@@ -11,11 +11,16 @@ from tests.bench.cql_peer_program import HOUR_NS, Columns, Job, serve
 SOURCES = {
     "filter": "given (tau BIGINT, a DOUBLE, b DOUBLE, c DOUBLE)",
     "sliding_mean": "given (tau BIGINT, station BIGINT, value DOUBLE)",
+    # What is not late enough to wait for is dropped, also within a batch: it may be two hours long.
+    "hourly_mean": """given (tau TIMESTAMP, station BIGINT, value DOUBLE,
+        WATERMARK FOR tau AS tau - INTERVAL '3' HOUR)""",
 }
 QUERIES = {
     "filter": "SELECT tau FROM given WHERE a > 10 AND b < 20 AND c > 40",
     "sliding_mean": f"""SELECT tau, station, AVG(value) OVER (PARTITION BY station ORDER BY tau
         RANGE BETWEEN {HOUR_NS - 1} PRECEDING AND CURRENT ROW) AS mean FROM given""",
+    "hourly_mean": """SELECT TUMBLE(tau, INTERVAL '1' HOUR) AS tau, station, AVG(value) AS mean FROM given
+        GROUP BY station, TUMBLE(tau, INTERVAL '1' HOUR) EMIT ON WINDOW CLOSE""",
 }
 SILENCE_MS = 2000
 """Results have ended once none came for so long; waiting takes no processor time."""
@@ -31,7 +36,10 @@ def run(job: Job, columns: Columns) -> Columns:
         database.start()
         results = database.subscribe_stream("result")
         with database.writer("given") as writer:
-            for batch in pa.table({name.lower(): values for name, values in columns.items()}).to_batches(job.batch):
+            table = {name.lower(): values for name, values in columns.items()}
+            if job.workload == "hourly_mean":
+                table["tau"] = (table["tau"] // 1_000_000).astype("datetime64[ms]")
+            for batch in pa.table(table).to_batches(job.batch):
                 writer.insert(batch)
                 writer.flush()
                 if job.is_checked:
@@ -48,7 +56,11 @@ def run(job: Job, columns: Columns) -> Columns:
     if not parts:
         raise RuntimeError("no row of the stream was received")
     rows = pa.concat_tables(parts)
-    return {name: np.asarray(rows[name]) for name in rows.column_names}
+    result = {name: np.asarray(rows[name]) for name in rows.column_names}
+    if job.workload == "hourly_mean":
+        # It gives the start of an hour.
+        result["tau"] = result["tau"].astype("datetime64[ns]").astype(np.int64) + HOUR_NS
+    return result
 
 
 if __name__ == "__main__":

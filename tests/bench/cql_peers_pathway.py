@@ -13,6 +13,11 @@ def run(job: Job, columns: Columns) -> Columns:
     table = pw.debug.table_from_pandas(pd.DataFrame(columns))
     if job.workload == "filter":
         result = table.filter((table["A"] > 10) & (table["B"] < 20) & (table["C"] > 40)).select(pw.this.tau)
+    elif job.workload == "hourly_mean":
+        hours = table.windowby(table.tau, window=pw.temporal.tumbling(duration=HOUR_NS), instance=table.station)
+        result = hours.reduce(
+            tau=pw.this._pw_window_end, station=pw.this._pw_instance, mean=pw.reducers.avg(pw.this.value)
+        )
     else:
         other = table.copy()
         hour = pw.temporal.interval(-HOUR_NS + 1, 0)

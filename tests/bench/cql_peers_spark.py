@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation has it
 
 from ingest.spark.session import session
 from tests.bench.cql_peer_program import HOUR_NS, Columns, Job, serve
@@ -95,6 +96,11 @@ def make_result(workload: str, stream: "DataFrame") -> "DataFrame":
     """Return the rows of a workload as a stream."""
     if workload == "filter":
         return stream.where("A > 10 AND B < 20 AND C > 40").select("tau")
+    if workload == "hourly_mean":
+        timed = stream.selectExpr("timestamp_millis(tau div 1000000) AS instant", "station", "value")
+        hours = timed.withWatermark("instant", "0 seconds").groupBy(F.window("instant", "1 hour"), "station")
+        means = hours.agg(F.avg("value").alias("mean"))
+        return means.selectExpr("unix_seconds(window.end) * 1000000000 AS tau", "station", "mean")
     return (
         stream.selectExpr("0 AS key", *COLUMNS)
         .groupBy("key")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
@@ -29,7 +30,7 @@ from tests.bench.cql_near import QUERIES as NEAR_QUERIES
 from tests.bench.cql_near import compare as compare_near
 from tests.bench.cql_near import make_feeds as make_near
 from tests.bench.cql_near import measure_near, run_near
-from tests.bench.cql_peers import PEERS, WORKLOADS, compare, hold_core, iterate_peer, join_steps
+from tests.bench.cql_peers import HOUR_NS, INPUTS, PEERS, WORKLOADS, compare, hold_core, iterate_peer, join_steps
 from tests.bench.cql_peers_apart import (
     PROGRAMS,
     RESULT,
@@ -38,8 +39,8 @@ from tests.bench.cql_peers_apart import (
     compare_best,
     cut_feed,
     measure_apart,
+    prepare_feed,
     rate_rows,
-    round_instants,
     run_program,
 )
 
@@ -176,12 +177,39 @@ def test_the_measurement_stays_on_one_core() -> None:
     assert os.sched_getaffinity(0) == before
 
 
-@pytest.mark.parametrize(("workload", "batch"), [("filter", WHOLE), ("sliding_mean", 16_000)])
-def test_spark_gives_the_engines_rows(workload: str, batch: int) -> None:
-    # More than an hour of readings in the first half, in three batches.
-    [(stream, feed)] = make_feeds(workload, 80_000 if workload == "sliding_mean" else 6000).items()
-    if workload == "sliding_mean":
-        feed = cut_feed(round_instants(feed), 70_000)
+def list_hourly_means(feed: ElementBatch) -> list[NDArray[Any]]:
+    """Return the mean of each station in each hour, and the end of the hour, also of the one that has not ended."""
+    frame = pd.DataFrame(
+        {"tau": (feed.tau // HOUR_NS + 1) * HOUR_NS, "station": feed.columns[0], "mean": feed.columns[1]}
+    )
+    means = frame.groupby(["tau", "station"], as_index=False).mean()
+    return [means[name].to_numpy() for name in frame]
+
+
+def test_means_of_hours_are_compared_up_to_the_last_that_was_closed() -> None:
+    # Eight hours and twenty minutes.
+    feed = prepare_feed("hourly_mean", make_feeds("sliding_mean", 250_000)["readings"])
+    feeds = {"readings": feed}
+    ours, rows = run_text("hourly_mean", feeds), list_hourly_means(feed)
+    assert rows[0][-1] == 9 * HOUR_NS > feed.tau[-1] > 8 * HOUR_NS
+    compare("hourly_mean", feeds, ours, rows)
+    compare("hourly_mean", feeds, ours, [column[rows[0] <= 5 * HOUR_NS] for column in rows])
+    for kept in (rows[0] <= 4 * HOUR_NS, rows[0] != 3 * HOUR_NS, np.arange(len(rows[0])) != 7):
+        with pytest.raises(AssertionError, match="a peer"):
+            compare("hourly_mean", feeds, ours, [column[kept] for column in rows])
+    wrong = [rows[0], rows[1], rows[2] + (rows[0] == 2 * HOUR_NS)]
+    with pytest.raises(AssertionError, match="hourly_mean"):
+        compare("hourly_mean", feeds, ours, wrong)
+
+
+@pytest.mark.parametrize(
+    ("workload", "rows", "batch"),
+    [("filter", 6000, WHOLE), ("sliding_mean", 70_000, 16_000), ("hourly_mean", 250_000, 65_536)],
+)
+def test_spark_gives_the_engines_rows(workload: str, rows: int, batch: int) -> None:
+    # More than an hour of readings in the first half, in three batches; or more than four.
+    [(stream, feed)] = make_feeds(INPUTS[workload], rows + rows // 8).items()
+    feed = cut_feed(prepare_feed(workload, feed), rows)
     half = {stream: cut_feed(feed, len(feed.tau) // 2)}
     seconds, rows = run_program(Path(sys.executable), "spark", workload, feed, batch)
     assert set(seconds) == {"half_cpu_s", "cpu_s"}
