@@ -91,7 +91,9 @@ def comes_in_order(operator: Operator) -> bool:
 def keeps_no_values(aggregate: AggregateOf) -> bool:
     """Return whether what an aggregate keeps of a group does not grow with its rows."""
     window = find_aged_window(aggregate.input)
-    functions = SUMS | {"first", "last"} if window is not None and window.form == "unbounded" else SUMS
+    functions = SUMS
+    if window is not None and window.form == "unbounded":
+        functions = SUMS | {"first", "last", "min", "max"}
     return all(call.function in functions for call in aggregate.calls)
 
 

@@ -39,17 +39,18 @@ def free_node(nodes: Integers, pool: Integers, node: Word) -> None:
 
 @jit_apart
 def enter_extreme(
-    words: Integers, row: Word, base: Word, pool_of_nodes: NodePool, key: Word, ranks: tuple[Word, KeyOrder]
+    words: Integers, row: Word, base: Word, pool_of_nodes: NodePool, key: Word, ranks: tuple[Word, KeyOrder, Word]
 ) -> None:
     """Enter a key at the end of the chain at `words[row, base:]`, in place of those that it surpasses.
 
     Parameters
     ----------
     ranks
-        Whether the greatest key comes first, and the order of keys.
+        Whether the greatest key comes first, the order of keys, and whether rows never leave: the chain is then the
+        best key alone.
     """
     nodes, pool = pool_of_nodes
-    is_greatest, order = ranks
+    is_greatest, order, is_ever = ranks
     last = index(words[row, base + LAST])
     while last != 0:
         held = nodes[last, KEY]
@@ -59,7 +60,11 @@ def enter_extreme(
         before = index(nodes[last, LEFT])
         free_node(nodes, pool, last)
         last = before
-    append_node(words, row, base, pool_of_nodes, (last, key, key))
+    if is_ever and last != 0:
+        # Those after it may have been of a program that kept them.
+        words[row, base + LAST] = last
+    else:
+        append_node(words, row, base, pool_of_nodes, (last, key, key))
 
 
 @jit_inline

@@ -30,12 +30,13 @@ The words of accumulators follow.
 """
 REPORTED, TOUCHED = 1, 2
 """Whether the row of a group is out, and whether the group changed at this instant."""
-COUNTING, SUMMING, SUMMING_WHOLE, SQUARING, SORTING, ORDERING, LEAST, GREATEST, QUEUEING, ENDING = range(10)
+COUNTING, SUMMING, SUMMING_WHOLE, SQUARING, SORTING, ORDERING, LEAST, GREATEST, QUEUEING = range(9)
 """Accumulators: values, exact sum, sum of integers (two halves), exact sum of squares, values in order, by age.
 
-The last four are extremes and values of rows that leave in the order in which they enter, and the ends of rows that
-never leave.
+The last three are extremes and values of rows that leave in the order in which they enter.
 """
+ENDING, LEAST_EVER, GREATEST_EVER = 9, 10, 11
+"""Accumulators of rows that never leave: first and last value, extremes."""
 FIRST_WORD, COUNTER, ACCUMULATOR_WORDS = 2, 6, 7
 """Columns of `GroupState.program`, and their number."""
 HALF: Final = (1 << 32) - 1
@@ -310,9 +311,10 @@ def change_group(groups: GroupState, elements: GroupElements, plain: PlainCall, 
                 leave_extreme(words, group, base, groups.nodes, groups.pool)
         else:
             value = sortable(bits) if program[number, 5] != 0 else bits
-            if kind == LEAST or kind == GREATEST:
+            if kind == LEAST or kind == GREATEST or kind == LEAST_EVER or kind == GREATEST_EVER:
                 if sign > 0:
-                    ranks = kind == GREATEST, KeyOrder(program[number, 4], elements.ranks)
+                    is_greatest = kind == GREATEST or kind == GREATEST_EVER
+                    ranks = is_greatest, KeyOrder(program[number, 4], elements.ranks), kind >= LEAST_EVER
                     enter_extreme(words, group, base, NodePool(groups.nodes, groups.pool), value, ranks)
                 else:
                     leave_extreme(words, group, base, groups.nodes, groups.pool)

@@ -42,8 +42,12 @@ SIZES: Final = {
     kernel.GREATEST: EXTREME_WORDS,
     kernel.QUEUEING: EXTREME_WORDS,
     kernel.ENDING: EXTREME_WORDS,
+    kernel.LEAST_EVER: EXTREME_WORDS,
+    kernel.GREATEST_EVER: EXTREME_WORDS,
 }
 """Words of each kind of accumulator."""
+_IN_QUEUE: Final = (kernel.LEAST, kernel.GREATEST)
+_EVER: Final = (kernel.LEAST_EVER, kernel.GREATEST_EVER)
 NO_RANKS: Final = np.empty((0, 1), np.int64)
 """What orders texts that are not compared."""
 _NOTHING: Final = np.empty((0, 1), np.int64)
@@ -104,7 +108,8 @@ class Program:
                 self.has_age = True
                 return kernel.AGE, counter, self._accumulate(kernel.ORDERING, argument), 0, null, is_number
             case "min" | "max" if self._is_queue:
-                kind = kernel.LEAST if function == "min" else kernel.GREATEST
+                least, greatest = _EVER if self._ends == kernel.ENDING else _IN_QUEUE
+                kind = least if function == "min" else greatest
                 return kernel.EXTREME, counter, self._accumulate(kind, argument), 0, null, is_number
             case "count_distinct":
                 return kernel.DISTINCT, counter, self._accumulate(kernel.SORTING, argument), 0, null, 0
@@ -117,7 +122,7 @@ class Program:
         number = self.arguments.index(argument)
         if (kind, number) not in self._accumulators:
             self._accumulators[kind, number] = self.words
-            is_compared = kind in (kernel.SORTING, kernel.LEAST, kernel.GREATEST)
+            is_compared = kind in (kernel.SORTING, *_IN_QUEUE, *_EVER)
             order = BY_RANK if argument.kind == "text" and is_compared else BY_KEY
             row = [kind, number, self.words, null_bits(argument.kind), order, int(argument.kind == "number"), 0]
             if kind == kernel.COUNTING:
@@ -198,7 +203,7 @@ class Grouping(StepOperator):
             self._groups = self._adopt(self._groups)
 
     def _adopt(self, held: kernel.GroupState) -> kernel.GroupState:
-        """Return groups of an earlier program, which put all values of a stream in order to know the first and last.
+        """Return groups of an earlier program, which kept more values of a stream to know its ends and extremes.
 
         Raises
         ------
@@ -211,10 +216,12 @@ class Grouping(StepOperator):
         words[:, :head] = held.words[:, :head]
         for old, own in zip(held.program.tolist(), program.accumulators.tolist(), strict=True):
             (kind, argument, first), (own_kind, own_argument, own_first) = old[:3], own[:3]
-            if argument != own_argument or kind not in (own_kind, kernel.ORDERING):
+            # Of a chain that was kept for rows that leave, the first is the extreme ever.
+            is_kept = kind == own_kind or (kind, own_kind) in zip(_IN_QUEUE, _EVER, strict=True)
+            if argument != own_argument or not (is_kept or kind == kernel.ORDERING):
                 raise ValueError("other accumulators")
             words[:, own[kernel.COUNTER]] = held.words[:, old[kernel.COUNTER]]
-            if kind == own_kind:
+            if is_kept:
                 words[:, own_first : own_first + SIZES[kind]] = held.words[:, first : first + SIZES[kind]]
                 continue
             if own_kind != kernel.ENDING:

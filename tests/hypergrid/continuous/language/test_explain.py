@@ -97,7 +97,8 @@ def test_a_wider_limit_is_tested_on_what_a_narrower_one_leaves() -> None:
         # Nothing reads its rows again, or something does.
         ("Select A From S [Unbounded]", 1, 0),
         ("Select avg(A), count(*) From S [Unbounded] Group By B", 2, 0),
-        ("Select max(A) From S [Unbounded] Group By B", 2, None),
+        ("Select max(A), min(C) From S [Unbounded] Group By B", 3, 0),
+        ("Select median(A) From S [Unbounded] Group By B", 2, None),
         ("Select Distinct A From S [Unbounded]", 1, None),
         ("Select A From R Where A In (Select A From S [Unbounded])", 1, None),
         ("Select S.A From S [Unbounded], R Where S.B = R.B", 2, None),
