@@ -58,6 +58,29 @@ def test_a_relation_changes_as_its_window_does() -> None:
     assert query.run(until=5 * SECOND)["value"].tolist() == [1.0, 2.0]
 
 
+def test_the_greatest_of_texts_instants_and_integers_is_null_where_one_of_them_is() -> None:
+    query = (
+        "Select greatest(station, 'aa') As g, least(count, 2) As l, greatest(seen, '1970-01-01T00:00:02') As s From S"
+    )
+    result = hg.continuous({"S": readings()}).query(query).run()
+    assert result["g"].tolist()[::2] == ["aa", "aa"]
+    assert result["l"].tolist()[::2] == [1, 2]
+    assert result[["g", "l"]].isna()[1:2].to_numpy().all()
+    assert result["s"].tolist()[:2] == [pd.Timestamp(2, unit="s")] * 2
+    assert pd.isna(result["s"][2])
+
+
+def test_a_row_that_replaces_an_equal_one_does_not_enter_where_few_leave() -> None:
+    # The first hundred leave after an hour; some of them at the instant of an equal row.
+    tau = np.arange(3700) * SECOND
+    value = np.arange(3700.0)
+    value[3600:3640] = value[:40]
+    entered = hg.continuous({"S": pd.DataFrame({"tau": tau, "value": value})}).query(
+        "Select Istream(value) From S [Range 1 Hour]"
+    )
+    assert entered.run()["value"].tolist() == [*value[:3600], *value[3640:]]
+
+
 def test_integers_are_nanoseconds_and_rows_of_one_instant_keep_their_order() -> None:
     frame = pd.DataFrame({"tau": [7, 3, 7], "v": [1, 2, 3]})
     last = hg.continuous({"S": frame}).query("Select v From S [Rows 1]")
