@@ -71,14 +71,13 @@ def test_the_greatest_of_texts_instants_and_integers_is_null_where_one_of_them_i
 
 
 def test_a_row_that_replaces_an_equal_one_does_not_enter_where_few_leave() -> None:
-    # The first hundred leave after an hour; some of them at the instant of an equal row.
-    tau = np.arange(3700) * SECOND
-    value = np.arange(3700.0)
-    value[3600:3640] = value[:40]
-    entered = hg.continuous({"S": pd.DataFrame({"tau": tau, "value": value})}).query(
-        "Select Istream(value) From S [Range 1 Hour]"
-    )
-    assert entered.run()["value"].tolist() == [*value[:3600], *value[3640:]]
+    # In the first of the rounds of the engine; some leave at the instant of an equal row.
+    count, held, equal = 20_000, 15_000, 400
+    value = np.arange(float(count))
+    value[held : held + equal] = value[:equal]
+    frame = pd.DataFrame({"tau": np.arange(count) * SECOND, "value": value})
+    entered = hg.continuous({"S": frame}).query(f"Select Istream(value) From S [Range {held} Seconds]").run()
+    assert entered["value"].tolist() == [*value[:held], *value[held + equal :]]
 
 
 def test_integers_are_nanoseconds_and_rows_of_one_instant_keep_their_order() -> None:
