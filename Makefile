@@ -99,7 +99,7 @@ warm: $(STAMP)
 quick: warm ## most tests, with fewer cases of each, after each change (at most 5 minutes; ARGS go to pytest)
 	$(BIN)/python -m pytest --quick -n logical $(SPREAD) $(ARGS)
 
-test: chromium firefox mosquitto judges atlas warm ## check, and all tests but the long proofs (25 minutes on two processors; ARGS go to pytest)
+test: chromium firefox mosquitto judges atlas warm ## check, and all tests but the long proofs (40 minutes on two processors; ARGS go to pytest)
 	@# Side by side; what the check says comes last.
 	@{ $(CHECK); } >.venv/check.log 2>&1 & checking=$$!; \
 	$(BIN)/python -m pytest -n $(WORKERS) $(SPREAD) $(ARGS); tested=$$?; \

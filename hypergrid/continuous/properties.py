@@ -90,18 +90,24 @@ def comes_in_order(operator: Operator) -> bool:
 
 def keeps_no_values(aggregate: AggregateOf) -> bool:
     """Return whether what an aggregate keeps of a group does not grow with its rows."""
-    window = find_aged_window(aggregate.input)
-    functions = SUMS
+    window, functions = _find_window(aggregate.input), SUMS
     if window is not None and window.form == "unbounded":
-        functions = SUMS | {"first", "last", "min", "max"}
+        # Of rows that never leave, the best value is the extreme for ever.
+        functions = functions | {"min", "max"} | ({"first", "last"} if comes_in_order(window.input) else set())
     return all(call.function in functions for call in aggregate.calls)
 
 
 def find_aged_window(operator: Operator) -> WindowOf | None:
     """Return the window whose rows a relation has, if they enter in the order of their ages, without carrying it."""
+    window = _find_window(operator)
+    return window if window is not None and comes_in_order(window.input) else None
+
+
+def _find_window(operator: Operator) -> WindowOf | None:
+    """Return the window whose rows a relation has, if it is filtered and projected only."""
     while isinstance(operator, FilterOf | ProjectionOf):
         operator = operator.input
-    return operator if isinstance(operator, WindowOf) and comes_in_order(operator.input) else None
+    return operator if isinstance(operator, WindowOf) else None
 
 
 def is_momentary(tree: Operator) -> bool:

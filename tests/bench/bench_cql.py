@@ -125,7 +125,9 @@ def measure(
         elif name == "peers":
             with hold_core():
                 measured["peers"] = measure_peers(rows, pairs, notify=notify)
-                feeds = {name: make_feeds(INPUTS[name], rows // share) for name, share in APART_SHARES.items()}
+                feeds = {
+                    workload: make_feeds(INPUTS[workload], rows // share) for workload, share in APART_SHARES.items()
+                }
                 measured["apart"] = measure_apart(feeds, pairs, run_text, notify)
             measured["best"] = compare_best(measured["peers"], measured["apart"])
         elif name == "spark":

@@ -3,7 +3,7 @@
 A filter is three comparisons and a selection of numpy. Means and joins are the compiled loops of their operators, which
 do for each row what the language asks: rows that enter and leave in one order of time, sums that are exact, and what
 changes at each instant, with signs. Where a peer's rate times an aim is beyond this, no saving around the loops meets
-the aim: they would have to change.
+the aim: they would have to change, as that of the mean could if it merged as it adds, which the one of joins does.
 """
 
 import time

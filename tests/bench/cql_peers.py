@@ -49,7 +49,7 @@ SELECT tau, station, mean FROM (SELECT tau, station, avg(value) OVER (PARTITION 
 WORKLOADS: Final = {name: "sliding_mean" if name == "mean_at_ends" else name for name in STATEMENTS}
 """What a peer computes, and the input of the query of the engine beside it."""
 INPUTS: Final = WORKLOADS | {"hourly_mean": "sliding_mean"}
-"""The same with workloads of peers that run apart only."""
+"""`WORKLOADS`, and what only peers that run apart compute."""
 MOST_WAIT_NS: Final = 3 * HOUR_NS
 """How long after its end an hour may be closed: some peers take what a batch lasts for its delay."""
 AIM: Final = 5.0
@@ -217,13 +217,13 @@ def _choose_closed(feed: ElementBatch, theirs: list[NDArray[Any]]) -> tuple[list
     last = int(feed.tau[-1])
     rows = [column[theirs[0] <= last] for column in theirs]
     until = int(rows[0].max(initial=0))
-    if until <= last - HOUR_NS - MOST_WAIT_NS:
+    if until < max(last - HOUR_NS - MOST_WAIT_NS, HOUR_NS):
         raise AssertionError(f"a peer closed hours up to {until} ns where readings go on to {last} ns")
     return rows, range(HOUR_NS, until + 1, HOUR_NS)
 
 
 def _list_groups(feed: ElementBatch, ends: range) -> list[NDArray[Any]]:
-    """Return instants and stations of the groups that are there at the end of each slide."""
+    """Return instants and stations of the groups that are there at each end."""
     tau, stations = [], []
     for end in ends:
         first, last = np.searchsorted(feed.tau, [end - HOUR_NS, end], side="right")

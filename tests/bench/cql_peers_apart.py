@@ -55,7 +55,7 @@ PROGRAMS: Final[Mapping[str, Peer]] = {
     "bytewax": Peer("cql-peers", 20.0, (4096, 65536), {"filter": 1_000_000}),
     "csp": Peer("cql-peers", 5.0, (), {"filter": 1_000_000}),
     "flink": Peer("cql-peers-flink", 5.0, (), {"filter": 400_000, "sliding_mean": 200_000}),
-    # It keeps pairs of readings: sixty for each.
+    # For the sliding mean it keeps pairs of readings: sixty for each.
     "pathway": Peer("cql-peers", 5.0, (), {"filter": 200_000, "sliding_mean": 30_000, "hourly_mean": 300_000}),
     "spark": Peer(None, 5.0, (65536, WHOLE), {"sliding_mean": 300_000, "hourly_mean": 500_000}),
     "laminardb": Peer("cql-peers", 0.5, (4096, 65536), {"filter": 1_000_000}),
@@ -85,9 +85,9 @@ def round_instants(feed: ElementBatch) -> ElementBatch:
 
 
 def prepare_feed(workload: str, feed: ElementBatch) -> ElementBatch:
-    """Return a feed as all peers can take it, and such that windows of an hour are the same of all.
+    """Return a feed as all peers can take it, for which windows of an hour are the same for all.
 
-    Those of SQL hold their older edge, those of the engine the newer one: no reading is at a full hour.
+    Those of SQL include their older edge, those of the engine the newer one: no reading is at a full hour.
     """
     if workload == "filter":
         return feed

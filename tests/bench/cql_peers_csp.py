@@ -25,7 +25,6 @@ def run(job: Job, columns: Columns) -> Columns:
         rows = csp.run(csp.graph(choose), **span, output_numpy=True)["A"]
         return {"tau": (rows[0] - START_NS).astype(np.int64)}
     stations = np.unique(columns["station"]).tolist()
-
     hour = timedelta(hours=1)
 
     def average() -> None:

@@ -1,4 +1,4 @@
-"""The workloads of `bench_cql` by Pathway: a table of pandas, joined with itself over the hour before each element."""
+"""The workloads of `bench_cql` by Pathway: a table of pandas, for the sliding mean joined with itself over an hour."""
 
 import numpy as np
 import pandas as pd

@@ -1,7 +1,8 @@
 """The workloads of `bench_cql` by Spark's structured streams: Parquet of a batch each, all of it by one trigger.
 
-The mean keeps the last hour of all stations as one state in Spark's memory, and a batch is one call of numpy: a state
-of each station costs a frame of pandas a station and batch. Streams of Spark have no `OVER` over a time of their own.
+The sliding mean keeps the last hour of all stations as one state in Spark's memory, and a batch is one call of numpy: a
+state of each station costs a frame of pandas a station and batch. Streams of Spark have no `OVER` over a time of their
+own.
 """
 
 import atexit

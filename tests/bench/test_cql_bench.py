@@ -197,19 +197,24 @@ def test_means_of_hours_are_compared_up_to_the_last_that_was_closed() -> None:
     for kept in (rows[0] <= 4 * HOUR_NS, rows[0] != 3 * HOUR_NS, np.arange(len(rows[0])) != 7):
         with pytest.raises(AssertionError, match="a peer"):
             compare("hourly_mean", feeds, ours, [column[kept] for column in rows])
+    # Nothing was closed, also where hardly an hour went by.
+    nothing = [column[:0] for column in rows]
+    for part in (feed, cut_feed(feed, 40_000)):
+        with pytest.raises(AssertionError, match="closed hours up to 0 ns"):
+            compare("hourly_mean", {"readings": part}, ours, nothing)
     wrong = [rows[0], rows[1], rows[2] + (rows[0] == 2 * HOUR_NS)]
     with pytest.raises(AssertionError, match="hourly_mean"):
         compare("hourly_mean", feeds, ours, wrong)
 
 
 @pytest.mark.parametrize(
-    ("workload", "rows", "batch"),
+    ("workload", "count", "batch"),
     [("filter", 6000, WHOLE), ("sliding_mean", 70_000, 16_000), ("hourly_mean", 250_000, 65_536)],
 )
-def test_spark_gives_the_engines_rows(workload: str, rows: int, batch: int) -> None:
+def test_spark_gives_the_engines_rows(workload: str, count: int, batch: int) -> None:
     # More than an hour of readings in the first half, in three batches; or more than four.
-    [(stream, feed)] = make_feeds(INPUTS[workload], rows + rows // 8).items()
-    feed = cut_feed(prepare_feed(workload, feed), rows)
+    [(stream, feed)] = make_feeds(INPUTS[workload], count + count // 8).items()
+    feed = cut_feed(prepare_feed(workload, feed), count)
     half = {stream: cut_feed(feed, len(feed.tau) // 2)}
     seconds, rows = run_program(Path(sys.executable), "spark", workload, feed, batch)
     assert set(seconds) == {"half_cpu_s", "cpu_s"}

@@ -2,7 +2,8 @@
 
 A value that a later one surpasses is never an extreme again: a chain keeps the others, oldest and best first, with the
 numbers under which they entered; it takes constant time on average. The first and the last value are the ends of a
-chain of all. A row that leaves needs no search: its number is how many left before it.
+chain of all. A row that leaves needs no search: its number is how many left before it. Of rows that never leave, the
+chain is the best value alone.
 """
 
 from hypergrid.continuous.engine.batch import Integers
@@ -46,11 +47,10 @@ def enter_extreme(
     Parameters
     ----------
     ranks
-        Whether the greatest key comes first, the order of keys, and whether rows never leave: the chain is then the
-        best key alone.
+        Whether the greatest key comes first, the order of keys, and whether rows never leave.
     """
     nodes, pool = pool_of_nodes
-    is_greatest, order, is_ever = ranks
+    is_greatest, order, is_growing = ranks
     last = index(words[row, base + LAST])
     while last != 0:
         held = nodes[last, KEY]
@@ -60,8 +60,8 @@ def enter_extreme(
         before = index(nodes[last, LEFT])
         free_node(nodes, pool, last)
         last = before
-    if is_ever and last != 0:
-        # Those after it may have been of a program that kept them.
+    if is_growing and last != 0:
+        # The chain of an earlier program may hold worse keys after it.
         words[row, base + LAST] = last
     else:
         append_node(words, row, base, pool_of_nodes, (last, key, key))

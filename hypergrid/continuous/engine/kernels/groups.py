@@ -47,7 +47,7 @@ KEYS, CALLS = 0, 1
 COUNT_ROWS, COUNT_VALUES, SUM, SUM_WHOLE, MEAN, DEVIATION, RANK, AGE, DISTINCT, EXTREME, END = range(11)
 """Functions of calls; RANK is min, max, median and quantile, AGE first and last.
 
-Of rows that leave in the order in which they enter EXTREME is min and max, END first and last.
+Of rows that leave in the order in which they enter, or never, EXTREME is min and max, END first and last.
 """
 
 

@@ -20,7 +20,6 @@ from hypergrid.continuous.engine.kernels.groups import (
     GREATEST,
     HALF,
     LEAST,
-    LEAST_EVER,
     QUEUEING,
     ROWS,
     SQUARING,
@@ -352,7 +351,7 @@ def change_by_part(
                 ends = parts[part, first], parts[part, index(first + 1)]
                 enter_ends(words, group, base, NodePool(groups.nodes, groups.pool), ends[0], ends[1])
             elif sign > 0:
-                ranks = kind == GREATEST, KeyOrder(program[number, 4], elements.ranks), kind >= LEAST_EVER
+                ranks = kind == GREATEST, KeyOrder(program[number, 4], elements.ranks), False
                 enter_extreme(words, group, base, NodePool(groups.nodes, groups.pool), parts[part, first], ranks)
             else:
                 leave_extreme(words, group, base, groups.nodes, groups.pool)

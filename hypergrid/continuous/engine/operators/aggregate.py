@@ -69,8 +69,8 @@ SHARES: Final = {"min": 0.0, "max": 1.0, "median": 0.5, "first": 0.0, "last": 1.
 class Program:
     """Accumulators and calls of an aggregate, as arrays for the compiled loop; equal accumulators are shared."""
 
-    def __init__(self, calls: Sequence[AggregateCall], *, is_queue: bool, ends: int) -> None:
-        self._is_queue, self._ends = is_queue, ends
+    def __init__(self, calls: Sequence[AggregateCall], *, is_queue: bool, is_growing: bool, ends: int) -> None:
+        self._is_queue, self._is_growing, self._ends = is_queue, is_growing, ends
         self.arguments: list[Expression] = []
         self._accumulators: dict[tuple[int, int], int] = {}
         self._rows: list[list[int]] = []
@@ -108,8 +108,7 @@ class Program:
                 self.has_age = True
                 return kernel.AGE, counter, self._accumulate(kernel.ORDERING, argument), 0, null, is_number
             case "min" | "max" if self._is_queue:
-                least, greatest = _EVER if self._ends == kernel.ENDING else _IN_QUEUE
-                kind = least if function == "min" else greatest
+                kind = (_EVER if self._is_growing else _IN_QUEUE)[function == "max"]
                 return kernel.EXTREME, counter, self._accumulate(kind, argument), 0, null, is_number
             case "count_distinct":
                 return kernel.DISTINCT, counter, self._accumulate(kernel.SORTING, argument), 0, null, 0
@@ -172,7 +171,8 @@ class Grouping(StepOperator):
         ends: int = kernel.ORDERING,
     ) -> None:
         super().__init__(operator.attributes, evaluator)
-        program = Program(operator.calls, is_queue=is_queue or below.is_queue, ends=ends)
+        is_queue = is_queue or below.is_queue
+        program = Program(operator.calls, is_queue=is_queue, is_growing=below.is_growing, ends=ends)
         self._keys, self._program = operator.keys, program
         self._key_values, self._argument_values = (
             [evaluator.prepare_value(part) for part in parts] for parts in (operator.keys, self._program.arguments)

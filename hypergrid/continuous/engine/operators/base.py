@@ -64,6 +64,8 @@ class StepOperator(Stateful, ABC):
         """Attributes by which all rows differ at all times, and whose changes are net; None if there are none."""
         self.is_queue = False
         """Whether rows leave in the order in which they enter."""
+        self.is_growing = False
+        """Whether rows never leave."""
         self.order_width = 0
         """Columns of the order of rows that elements carry, 0 if they carry none."""
         self.first_tau: int | None = None

@@ -31,7 +31,7 @@ class Filter(StepOperator):
     def __init__(self, operator: FilterOf, below: StepOperator, evaluator: ExpressionEvaluator) -> None:
         super().__init__(operator.attributes, evaluator)
         self.store, self.unique, self.order_width = below.store, below.unique, below.order_width
-        self.is_queue = below.is_queue
+        self.is_queue, self.is_growing = below.is_queue, below.is_growing
         self._holds = evaluator.prepare_truth(operator.predicate)
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
@@ -49,7 +49,7 @@ class Projection(StepOperator):
     ) -> None:
         super().__init__(operator.attributes, evaluator)
         self._values = [evaluator.prepare_value(part) for part in operator.expressions]
-        self.order_width, self.is_queue = below.order_width, below.is_queue
+        self.order_width, self.is_queue, self.is_growing = below.order_width, below.is_queue, below.is_growing
         references = {
             part.position: position for position, part in enumerate(operator.expressions) if isinstance(part, Reference)
         }

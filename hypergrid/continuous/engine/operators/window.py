@@ -258,7 +258,7 @@ class UnboundedWindow(StoredWindow):
 
     def __init__(self, operator: WindowOf, needs: Needs, evaluator: ExpressionEvaluator) -> None:
         super().__init__(operator, needs, evaluator)
-        self.is_queue = True
+        self.is_queue = self.is_growing = True
         if not needs.slots:
             self.store = None
 
