@@ -168,8 +168,20 @@ def test_must_show_6_by_keyboard(at_page: Page, live: Live) -> None:
         if page.evaluate("() => document.activeElement.getAttribute('aria-label') ?? ''").startswith("Alerts of"):
             break
         page.keyboard.press("Shift+Tab")
+    expect_it_stays_where_it_is(page, live)
     page.keyboard.press("Enter")
     see_it_on_standing(page)
+
+
+def expect_it_stays_where_it_is(page: Page, live: Live) -> None:
+    """See that a commit, after which the list is drawn again, neither moves the focus nor closes a text."""
+    kept = page.locator("#cql-kept-list")
+    kept.locator("details").evaluate("(part) => { part.open = true; }")
+    before = kept.locator("tbody td").nth(1).inner_text()
+    live.add_all([(slice_, {"4": 5.0}) for slice_ in range(140, 150)], variables=VARIABLES)
+    expect(kept.locator("tbody td").nth(1)).not_to_have_text(before, timeout=60_000)
+    expect(page.get_by_role("button", name=re.compile("Alerts of silent-together"))).to_be_focused()
+    expect(kept.locator("pre")).to_be_visible()
 
 
 def test_the_page_says_from_when_on_rows_are_kept_and_what_came_too_late(at_page: Page, live: Live) -> None:

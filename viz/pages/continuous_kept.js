@@ -73,14 +73,16 @@ export class KeptQueries {
       return;
     }
     const held = document.activeElement?.dataset?.act;
+    const opened = new Set([...this.list.querySelectorAll("details[open]")].map((part) => part.dataset.of));
     const rows = this.entries.map((entry) => {
       const act = (name, on) => button(T.continuous.keptActs[name], on, { class: "small", "aria-label": T.standing.actOn(T.continuous.keptActs[name], entry.name), data: { act: `${name}-${entry.name}` } });
-      return [h("div", {}, h("strong", {}, entry.name), h("details", { class: "cql-text" }, h("summary", {}, T.continuous.keptText), h("pre", { tabindex: 0 }, entry.text)),
+      return [h("div", {}, h("strong", {}, entry.name), h("details", { class: "cql-text", open: opened.has(entry.name), data: { of: entry.name } },
+        h("summary", { data: { act: `text-${entry.name}` } }, T.continuous.keptText), h("pre", { tabindex: 0, data: { act: `read-${entry.name}` } }, entry.text)),
         h("div", { class: "buttons small" }, act("rows", () => this.open(entry.name)), act("take", () => this.take(entry.text)),
           ...(this.frame.may("write") ? [act("howLong", () => this.changeKeep(entry)), act("remove", () => this.remove(entry))] : []))), this.stateOf(entry), this.alertOf(entry)];
     });
     this.list.replaceChildren(table(T.continuous.keptCaption, T.continuous.keptColumns, rows));
-    if (held) this.list.querySelector(`button[data-act="${CSS.escape(held)}"]`)?.focus();
+    if (held) this.list.querySelector(`[data-act="${CSS.escape(held)}"]`)?.focus();
   }
 
   stateOf(entry) {
@@ -95,7 +97,7 @@ export class KeptQueries {
   alertOf(entry) {
     if (!entry.alerts.length) return h("span", { class: "quiet" }, T.continuous.noAlert);
     const open = entry.alerts.reduce((sum, alert) => sum + alert.standing.length, 0);
-    return button(open ? T.standing.raised(number(open)) : T.continuous.noneOpen, () => this.frame.go("standing"), { class: "link", "aria-label": T.continuous.alertsOf(entry.name, open) });
+    return button(open ? T.standing.raised(number(open)) : T.continuous.noneOpen, () => this.frame.go("standing"), { class: "link", "aria-label": T.continuous.alertsOf(entry.name, open), data: { act: `alerts-${entry.name}` } });
   }
 
   // Keeping and removing
