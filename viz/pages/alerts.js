@@ -1,7 +1,7 @@
 // Alerts: those that are open, on the map of the stations, over time, and in a table; acknowledging and commenting.
 
 import * as api from "./api.js";
-import { button, choice, duration, field, h, instant, number, table, visible } from "./dom.js";
+import { button, choice, duration, field, h, instant, number, redraw, table, visible } from "./dom.js";
 import { drawEpisodes } from "./episodes.js";
 import { openRegion, stationColumns } from "./pictures.js";
 import { T } from "./text.js";
@@ -117,13 +117,13 @@ export class Alerts {
   // The list
 
   drawOpen() {
-    const held = document.activeElement?.dataset?.act;
     const all = this.standing();
     const cards = (state) => this.entries.map((entry) => this.card(entry, all.filter((episode) => episode.entry === entry && stateOf(episode) === state))).filter(Boolean);
-    const [open, acknowledged] = [cards("open"), cards("acknowledged")];
-    this.open.replaceChildren(...(open.length ? open : [h("p", { class: "quiet" }, T.alerts.none)]),
-      ...(acknowledged.length ? [h("h3", {}, T.alerts.acknowledgedTitle), ...acknowledged] : []));
-    if (held) this.open.querySelector(`[data-act="${CSS.escape(held)}"]`)?.focus();
+    redraw(this.open, () => {
+      const [open, acknowledged] = [cards("open"), cards("acknowledged")];
+      return [...(open.length ? open : [h("p", { class: "quiet" }, T.alerts.none)]),
+        ...(acknowledged.length ? [h("h3", {}, T.alerts.acknowledgedTitle), ...acknowledged] : [])];
+    });
   }
 
   /** Alerts of a standing query in one state. */

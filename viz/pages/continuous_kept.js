@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { ask, askToRemove } from "./dialog.js";
-import { button, choice, empty, field, figure, h, instant, number, table, tick } from "./dom.js";
+import { button, choice, empty, field, figure, h, instant, number, redraw, table, tick } from "./dom.js";
 import { Poll } from "./follow.js";
 import { T } from "./text.js";
 import { unitText } from "./units.js";
@@ -72,7 +72,6 @@ export class KeptQueries {
       this.list.replaceChildren(empty(T.continuous.noneKept, T.continuous.noneKeptAdvice));
       return;
     }
-    const held = document.activeElement?.dataset?.act;
     const opened = new Set([...this.list.querySelectorAll("details[open]")].map((part) => part.dataset.of));
     const rows = this.entries.map((entry) => {
       const act = (name, on) => button(T.continuous.keptActs[name], on, { class: "small", "aria-label": T.standing.actOn(T.continuous.keptActs[name], entry.name), data: { act: `${name}-${entry.name}` } });
@@ -81,8 +80,7 @@ export class KeptQueries {
         h("div", { class: "buttons small" }, act("rows", () => this.open(entry.name)), act("take", () => this.take(entry.text)),
           ...(this.frame.may("write") ? [act("howLong", () => this.changeKeep(entry)), act("remove", () => this.remove(entry))] : []))), this.stateOf(entry), this.alertOf(entry)];
     });
-    this.list.replaceChildren(table(T.continuous.keptCaption, T.continuous.keptColumns, rows));
-    if (held) this.list.querySelector(`[data-act="${CSS.escape(held)}"]`)?.focus();
+    redraw(this.list, () => [table(T.continuous.keptCaption, T.continuous.keptColumns, rows)]);
   }
 
   stateOf(entry) {

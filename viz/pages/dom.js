@@ -30,6 +30,13 @@ export function h(tag, given = {}, ...children) {
   return element;
 }
 
+/** Draw a part again; the focus stays on what has the same `data-act`, also where `make` moves it into what it returns. */
+export function redraw(part, make) {
+  const held = document.activeElement?.dataset?.act;
+  part.replaceChildren(...make());
+  if (held) part.querySelector(`[data-act="${CSS.escape(held)}"]`)?.focus();
+}
+
 /** A control under its label. */
 export function field(label, control, hint = "") {
   control.id ||= `field-${(field.count = (field.count ?? 0) + 1)}`;

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { Alerts, titleOf } from "./alerts.js";
 import { asContinuous } from "./cql_forms.js";
 import { askToRemove } from "./dialog.js";
-import { button, duration, empty, h, instant, number, table } from "./dom.js";
+import { button, duration, empty, h, instant, number, redraw, table } from "./dom.js";
 import { Poll } from "./follow.js";
 import { StandingForm } from "./standing_form.js";
 import { T } from "./text.js";
@@ -101,7 +101,6 @@ class Standing {
       this.list.replaceChildren(empty(T.standing.none, T.standing.noneAdvice));
       return;
     }
-    const held = document.activeElement?.dataset?.act;
     const rows = entries.map((entry) => {
       const act = (name, on) => button(T.standing.acts[name], () => this.act(on), { class: "small", "aria-label": T.standing.actOn(T.standing.acts[name], entry.name), data: { act: `${name}-${entry.name}` } });
       const change = (...what) => api.changeStanding(entry.name, ...what);
@@ -116,8 +115,7 @@ class Standing {
           ...(this.frame.may("query") && !entry.query.continuous ? [act("continuous", () => this.frame.go("continuous", { text: asContinuous(entry.query, entry.condition, this.unitOf(entry)) }))] : []),
           writes ? act("remove", () => this.remove(entry.name)) : null)];
     });
-    this.list.replaceChildren(table(T.standing.caption, [T.standing.name, T.standing.class, [T.standing.weight, "number"], T.standing.variable, T.standing.state, T.standing.does], rows));
-    if (held) this.list.querySelector(`button[data-act="${CSS.escape(held)}"]`)?.focus();
+    redraw(this.list, () => [table(T.standing.caption, [T.standing.name, T.standing.class, [T.standing.weight, "number"], T.standing.variable, T.standing.state, T.standing.does], rows)]);
   }
 
   unitOf(entry) {

@@ -132,6 +132,7 @@ def test_first_last_least_and_greatest_values_of_a_stream_take_a_node_a_group(
         assert mean == pytest.approx(values.mean())
     free = operator._groups.pool[NODES_FREE]
     assert is_adopted or operator._groups.pool[NODES_USED] - free == 1 + 3 * groups
+    assert operator._groups.pool[NODES_USED] < count // 2 + 2 * groups + 2
     # What a round surpasses is free for it.
     assert operator._groups.pool[NODES_USED] <= used + 1
 
