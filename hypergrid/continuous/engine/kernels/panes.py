@@ -60,18 +60,17 @@ ENTER, LEAVE, LAST_STAMP, PARTS_BEFORE, FIRST_PART, LAST_PART, FIRST_STRAY, LAST
 """Words of a pane: instants, the last stamp that belongs to it, parts added before it, both ends of its chains + 1."""
 STRAY_GROUP, STRAY_BASE, STRAY_BITS, STRAY_FOLLOWING, STRAY_WORDS = range(5)
 """Words of a stray: group, first word of the sum that it belongs to, the number, next one of its pane + 1."""
-PARTS, NEWEST, PANE, USUAL_LIMIT, HOLDER_WORDS = range(5)
-"""Words of a group: parts that refer to it, the newest one, and the number of the pane of that, 0 if there is none.
+PARTS, USUAL_LIMIT, HOLDER_WORDS = range(3)
+"""Words of a group: parts that refer to it, and the limit that the next one begins with where there is a single sum.
 
-Also the limit that the next part begins with where there is a single sum: most often that of the sum, which would have
-to come from memory. Of any limit the result is the same.
+That is most often the limit of the sum, which would have to come from memory. Of any limit the result is the same.
 """
-PARTS_USED, FREE_PART, STRAYS_USED, FREE_STRAY, LEFT, ENTERED, PANES, OPENED, ADDED, UNTIL, SLIDE, SPAN = range(12)
-STATE_WORDS = 12
+PARTS_USED, FREE_PART, STRAYS_USED, FREE_STRAY, LEFT, ENTERED, PANES, ADDED, UNTIL, SLIDE, SPAN = range(11)
+STATE_WORDS = 11
 """Words of `PaneState.state`, and their number.
 
 Parts and strays ever in use at a time and the first free one + 1; panes that left, that entered, and all in `panes`;
-panes ever opened and parts ever added; the last instant that shows; slide and length of the window [ns], 0 without one.
+parts ever added; the last instant that shows; slide and length of the window [ns], 0 without one.
 """
 
 
@@ -79,13 +78,18 @@ class PaneState(NamedTuple):
     """Panes of a window, oldest first, and the parts of groups in them."""
 
     parts: Integers
-    """Shape (parts, `PART_WORDS` and those of accumulators)."""
+    """Shape (parts, `PART_WORDS` and those of accumulators).
+
+    The first is 0 and that of no group: no number fits it, so that a loop needs not ask whether a group has a part.
+    """
     panes: Integers
     """Shape (panes, `PANE_WORDS`)."""
     strays: Integers
     """Numbers that do not fit the sum of their part, shape (strays, `STRAY_WORDS`)."""
     groups: Integers
     """Shape (groups, `HOLDER_WORDS`)."""
+    current: Integers
+    """Part of each group in the last pane, 0 if there is none, shape (groups,)."""
     layout: Integers
     """Of each accumulator its first word in a part, and the word in which its values are counted, shape (m, 2)."""
     state: Integers
@@ -100,9 +104,14 @@ def round_up_to(stamp: Word, slide: Word) -> Word:
 
 @jit_inline
 def open_pane(panes: PaneState, stamp: Word) -> None:
-    """Append the pane of a stamp."""
+    """Append the pane of a stamp, in which no group has a part."""
     state, slide, span = panes.state, panes.state[SLIDE], panes.state[SPAN]
     pane = index(state[PANES])
+    if pane > index(state[LEFT]):
+        following = panes.panes[index(pane - 1), FIRST_PART]
+        while following > 0:
+            panes.current[index(panes.parts[index(following - 1), GROUP])] = 0
+            following = panes.parts[index(following - 1), FOLLOWING]
     enter = round_up_to(stamp, slide)
     leave: Word = GREATEST_INTEGER
     last: Word = enter
@@ -114,7 +123,6 @@ def open_pane(panes: PaneState, stamp: Word) -> None:
     for word in range(FIRST_PART, PANE_WORDS):
         panes.panes[pane, word] = 0
     state[PANES] += 1
-    state[OPENED] += 1
 
 
 @jit_inline
@@ -145,9 +153,8 @@ def add_part(groups: GroupState, panes: PaneState, plain: PlainCall, group: Word
         panes.panes[pane, FIRST_PART] = part + 1
     panes.panes[pane, LAST_PART] = part + 1
     state[ADDED] += 1
-    holder = panes.groups
-    holder[group, PARTS] += 1
-    holder[group, NEWEST], holder[group, PANE] = part, state[OPENED]
+    panes.groups[group, PARTS] += 1
+    panes.current[group] = part
     return part
 
 
@@ -190,20 +197,19 @@ def add_rare_to_part(panes: PaneState, part: Word, base: Word, sum_base: Word, b
 
 
 @jit_inline
-def add_usual(elements: GroupElements, panes: PaneState, first: Word, stamp: Word) -> Word:
-    """Add usual elements, in order of time from `first` on, to the parts of their groups in the last pane.
+def add_usual(elements: GroupElements, panes: PaneState, first: Word, stop: Word) -> Word:
+    """Add usual elements from `first` on to the parts of their groups in the last pane.
 
-    Usual is what has a stamp up to that of the pane, a group with a part in it, and a number that fits the 128 bits of
-    the only sum. A loop that does no more than this takes half of the time of one that could. Returns the first element
-    that is not usual.
+    Usual is what has a group with a part in the pane, and a number that fits the 128 bits of the only sum. A loop that
+    does no more than this takes half of the time of one that could. Returns the first element that is not usual.
     """
-    tau, parts, holder, opened = elements.tau, panes.parts, panes.groups, panes.state[OPENED]
+    parts, current, numbers = panes.parts, panes.current, elements.group
     at, base = index(first), index(PART_WORDS + 1)
-    while at < len(tau) and tau[at] <= stamp:
-        group, bits = index(elements.group[at]), elements.arguments[0, at]
-        part = index(holder[group, NEWEST])
+    while at < stop:
+        bits = elements.arguments[0, at]
+        part = index(current[index(numbers[at])])
         below = parts[part, index(base + LIMIT)] - ((bits >> 52) & 0x7FF)
-        if not ((holder[group, PANE] == opened) & (np.uint64(below - 1) < np.uint64(SHIFTS))):
+        if not np.uint64(below - 1) < np.uint64(SHIFTS):
             break
         parts[part, PART_ROWS] += 1
         parts[part, PART_WORDS] += 1
@@ -216,24 +222,24 @@ def add_usual(elements: GroupElements, panes: PaneState, first: Word, stamp: Wor
 def find_part(groups: GroupState, elements: GroupElements, panes: PaneState, plain: PlainCall, at: Word) -> Word:
     """Return the part of an element's group in the last pane, which is added if absent."""
     group = index(elements.group[at])
-    if panes.groups[group, PANE] == panes.state[OPENED]:
-        return panes.groups[group, NEWEST]
-    return add_part(groups, panes, plain, group)
+    part = panes.current[group]
+    return part if part > 0 else add_part(groups, panes, plain, group)
 
 
 @jit_inline
-def find_parts(
-    groups: GroupState, elements: GroupElements, panes: PaneState, plain: PlainCall, first: Word, stamp: Word
-) -> Word:
-    """Write the part of each element, in order of time from `first` on, up to the last stamp of the last pane.
-
-    Parts take the place of groups. Returns the first element that is not in the pane.
-    """
-    tau, numbers, at = elements.tau, elements.group, index(first)
-    while at < len(tau) and tau[at] <= stamp:
-        numbers[at] = find_part(groups, elements, panes, plain, at)
-        at = index(at + 1)
-    return at
+def find_stop(tau: Integers, first: Word, stamp: Word) -> Word:
+    """Return the first position after a stamp, from one on that is not: near ones are found in few steps."""
+    low, step = index(first), index(1)
+    while index(low + step) < len(tau) and tau[index(low + step)] <= stamp:
+        low, step = index(low + step), index(2 * step)
+    stop = min(index(low + step), index(len(tau)))
+    while stop - low > 1:
+        middle = index((low + stop) // 2)
+        if tau[middle] <= stamp:
+            low = middle
+        else:
+            stop = middle
+    return index(stop)
 
 
 @jit_inline
@@ -243,20 +249,21 @@ def fill_pane(groups: GroupState, elements: GroupElements, panes: PaneState, pla
     at = index(first)
     if state[PANES] == 0 or tau[at] > panes.panes[index(state[PANES] - 1), LAST_STAMP]:
         open_pane(panes, tau[at])
-    stamp = panes.panes[index(state[PANES] - 1), LAST_STAMP]
+    stop = find_stop(tau, at, panes.panes[index(state[PANES] - 1), LAST_STAMP])
     if plain.is_plain != 0:
         while True:
-            at = add_usual(elements, panes, at, stamp)
-            if at == len(tau) or tau[at] > stamp:
-                return at
+            at = add_usual(elements, panes, at, stop)
+            if at == stop:
+                return stop
             part, bits = index(find_part(groups, elements, panes, plain, at)), elements.arguments[0, at]
             parts[part, PART_ROWS] += 1
             if not is_nan(bits):
                 parts[part, PART_WORDS] += 1
                 add_to_part(panes, part, index(PART_WORDS + 1), plain.base, bits)
             at = index(at + 1)
-    # In two loops, each of which has few arrays at hand and so waits less for memory.
-    stop = find_parts(groups, elements, panes, plain, at, stamp)
+    # In two loops, each of which has few arrays at hand and so waits less for memory; parts take the place of groups.
+    for number in range(at, stop):
+        elements.group[index(number)] = find_part(groups, elements, panes, plain, index(number))
     while at < stop:
         part = index(elements.group[at])
         parts[part, PART_ROWS] += 1
@@ -407,7 +414,7 @@ def close_pane(panes: PaneState, touched: Integers, pane: Word, dead: Word) -> W
         group = index(parts[part, GROUP])
         holder[group, PARTS] -= 1
         if holder[group, PARTS] == 0:
-            holder[group, PANE] = 0
+            panes.current[group] = 0
             dead += 1
             touched[index(len(touched) - 1 - dead)] = group
     if panes.panes[pane, LAST_PART] > 0:

@@ -51,7 +51,9 @@ _EVER: Final = (kernel.LEAST_EVER, kernel.GREATEST_EVER)
 NO_RANKS: Final = np.empty((0, 1), np.int64)
 """What orders texts that are not compared."""
 _NOTHING: Final = np.empty((0, 1), np.int64)
-NO_PANES: Final = PaneState(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, np.zeros(STATE_WORDS, np.int64))
+NO_PANES: Final = PaneState(
+    _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING[:, 0].copy(), _NOTHING, np.zeros(STATE_WORDS, np.int64)
+)
 """What the loop is given for elements of both signs."""
 PART_SIZES: Final = {
     kernel.COUNTING: 0,

@@ -47,12 +47,13 @@ class PaneGrouping(Grouping):
         layout, words = self._program.lay_out_parts()
         state = np.zeros(pane_kernel.STATE_WORDS, np.int64)
         state[pane_kernel.SLIDE], state[pane_kernel.SPAN] = self._slide_ns, self._span_ns
-        state[pane_kernel.UNTIL] = NULL_INTEGER
+        state[pane_kernel.UNTIL], state[pane_kernel.PARTS_USED] = NULL_INTEGER, 1
         self._panes = pane_kernel.PaneState(
-            np.empty((0, words), np.int64),
+            np.zeros((1, words), np.int64),
             np.empty((0, pane_kernel.PANE_WORDS), np.int64),
             np.empty((0, pane_kernel.STRAY_WORDS), np.int64),
             np.zeros((0, pane_kernel.HOLDER_WORDS), np.int64),
+            np.zeros(0, np.int64),
             layout,
             state,
         )
@@ -137,9 +138,9 @@ class PaneGrouping(Grouping):
         if not (parts is panes.parts and opened is panes.panes and strays is panes.strays):
             self._panes = panes._replace(parts=parts, panes=opened, strays=strays)
         if len(panes.groups) < self._table.capacity:
-            groups = np.zeros((self._table.capacity, pane_kernel.HOLDER_WORDS), np.int64)
-            groups[: len(panes.groups)] = panes.groups
-            self._panes = self._panes._replace(groups=groups)
+            more = self._table.capacity - len(panes.groups)
+            groups, current = np.pad(panes.groups, ((0, more), (0, 0))), np.pad(panes.current, (0, more))
+            self._panes = self._panes._replace(groups=groups, current=current)
         return most_parts
 
     def _count_panes(self, first: int, last: int) -> int:
@@ -175,13 +176,33 @@ class PaneGrouping(Grouping):
         return {**super().save(), "_panes": list(used)}
 
     def load(self, state: State) -> None:
+        held = state["_panes"]
+        if len(held) < len(self._panes):
+            state = {**state, "_panes": _adopt(*held)}
         super().load(state)
-        # States of earlier programs have fewer words of a group, and 0 as an instant before the first.
-        groups, words = self._panes.groups, self._panes.state
-        missing = pane_kernel.HOLDER_WORDS - groups.shape[1]
-        self._panes = self._panes._replace(groups=np.pad(groups, ((0, 0), (0, missing))))
-        if not words[pane_kernel.OPENED]:
-            words[pane_kernel.UNTIL] = NULL_INTEGER
+
+
+def _adopt(
+    parts: Integers, panes: Integers, strays: Integers, groups: Integers, layout: Integers, state: Integers
+) -> list[Integers]:
+    """Return panes of an earlier program.
+
+    Their parts began with that of a group. Words of the state had the number of panes ever opened before that of parts,
+    words of a group its newest part and the number of the pane of that.
+    """
+    opened, state = state[pane_kernel.ADDED], np.delete(state, pane_kernel.ADDED)
+    if not opened:
+        state[pane_kernel.UNTIL] = NULL_INTEGER
+    parts = np.pad(parts, ((1, 0), (0, 0)))
+    state[pane_kernel.PARTS_USED] += 1
+    # Numbers of parts, 0 where there is none.
+    ends = slice(pane_kernel.FIRST_PART, pane_kernel.LAST_PART + 1)
+    free = slice(pane_kernel.FREE_PART, pane_kernel.FREE_PART + 1)
+    for links in (parts[:, pane_kernel.FOLLOWING], panes[:, ends], state[free]):
+        links[links > 0] += 1
+    count, newest, pane = groups[:, :3].T
+    current = np.where(pane == opened, newest + 1, 0) if opened else np.zeros_like(count)
+    return [parts, panes, strays, np.stack([count, np.zeros_like(count)], axis=1), current, layout, state]
 
 
 def _extend(held: Integers, used: int, count: int) -> Integers:

@@ -145,7 +145,7 @@ def _list_multiples(stamps: Integers, slide_ns: int) -> Integers | None:
     """
     if len(stamps) < LEAST_FOR_RUNS:
         return None
-    first, last = (-(-int(stamp) // slide_ns) for stamp in stamps[[0, -1]])
+    first, last = -(-int(stamps[0]) // slide_ns), -(-int(stamps[-1]) // slide_ns)
     if last * slide_ns > GREATEST_INTEGER or 4 * (last - first) >= len(stamps):
         return None
     return np.arange(first, last + 1) * slide_ns
@@ -172,8 +172,8 @@ def find_shown(stamps: Integers, slide_ns: int, span_ns: int) -> Kept | None:
     if multiples is None or multiples[0] < NULL_INTEGER + span_ns:
         shown = round_up(stamps, slide_ns) - stamps < span_ns
         return None if shown.all() else np.flatnonzero(shown)
-    starts = np.searchsorted(stamps, multiples - span_ns, side="right")
-    stops = np.searchsorted(stamps, multiples, side="right")
+    starts = stamps.searchsorted(multiples - span_ns, side="right")
+    stops = stamps.searchsorted(multiples, side="right")
     counts = stops - starts
     count = int(counts.sum())
     if count == len(stamps):

@@ -18,12 +18,16 @@ from hypergrid.continuous.engine.kernels.groups import GroupElements, GroupOutpu
 from hypergrid.continuous.engine.kernels.ordered import NODES_USED
 from hypergrid.continuous.engine.kernels.panes import (
     ADDED,
+    FIRST_PART,
+    FOLLOWING,
+    FREE_PART,
+    LAST_PART,
     LEFT,
-    OPENED,
-    PANE,
     PANES,
+    PARTS,
     PARTS_USED,
     STRAYS_USED,
+    USUAL_LIMIT,
     PaneState,
 )
 from hypergrid.continuous.engine.operators import aggregate as aggregate_module
@@ -263,7 +267,7 @@ def test_all_that_is_written_has_room(seed: int, monkeypatch: pytest.MonkeyPatch
         count = make_room(self, tau)
         state = self._panes.state
         assert len(self._panes.parts) - state[PARTS_USED] >= count
-        most[:] = state[OPENED], state[ADDED] + count
+        most[:] = state[PANES], state[ADDED] + count
         if len(tau):
             most[0] += self._count_panes(int(tau[0]), int(tau[-1]))
         return count
@@ -278,6 +282,7 @@ def test_all_that_is_written_has_room(seed: int, monkeypatch: pytest.MonkeyPatch
         touched = np.full(words + 9999, NULL_INTEGER)
         written = change(groups, given._replace(touched=touched), panes, more)
         assert written <= rows
+        assert (panes.state[[PANES, ADDED]] <= most).all()
         assert np.count_nonzero(touched != NULL_INTEGER) <= words
         out.sign[:written], out.columns[:, :written] = more.sign[:written], more.columns[:, :written]
         dead = int(touched[-1])
@@ -287,10 +292,8 @@ def test_all_that_is_written_has_room(seed: int, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(PaneGrouping, "_make_room_for_parts", note_room)
     monkeypatch.setattr(aggregate_module, "change_groups", note_rows)
     for first, stop in pairwise([0, *np.sort(rng.integers(0, 700, 8)).tolist(), 700]):
-        most[:] = operator._panes.state[[OPENED, ADDED]]
         engine.push("S", ElementBatch(feed.tau[first:stop], tuple(each[first:stop] for each in feed.columns)))
         engine.advance(max(int(feed.tau[stop]), engine.heartbeat) if stop < 700 else GREATEST_INTEGER)
-        assert (operator._panes.state[[OPENED, ADDED]] <= most).all()
         assert operator._groups.pool[NODES_USED] <= len(operator._groups.nodes)
 
 
@@ -346,7 +349,8 @@ def test_panes_are_counted_up_to_the_greatest_instant(seed: int) -> None:
         assert counted <= opened or last > GREATEST_INTEGER - span
 
 
-def test_states_of_earlier_programs_go_on() -> None:
+@pytest.mark.parametrize("words_of_group", [3, 4])
+def test_states_of_earlier_programs_go_on(words_of_group: int) -> None:
     rng = np.random.default_rng(3)
     tree, feed = make_tree(rng, is_plain=True), draw(rng, 600)
     results, _ = run(tree, feed, [300], is_closed=False, is_restored=False)
@@ -354,8 +358,18 @@ def test_states_of_earlier_programs_go_on() -> None:
     engine.push("S", ElementBatch(feed.tau[:300], tuple(each[:300] for each in feed.columns)))
     engine.advance(int(feed.tau[300]))
     state = unpack_state(engine.save())
-    (panes,) = (step["_panes"] for step in state["steps"] if "_panes" in step)
-    panes[3] = panes[3][:, : PANE + 1]
+    (held,) = (step["_panes"] for step in state["steps"] if "_panes" in step)
+    parts, panes, strays, groups, current, layout, words = held
+    assert current.any() and words[FREE_PART] > 0
+    assert words[PANES] > words[LEFT]
+    # Parts began with that of a group, and groups had their newest part and the number of its pane.
+    for links in (parts[:, FOLLOWING], panes[:, FIRST_PART : LAST_PART + 1]):
+        links[links > 0] -= 1
+    words[[PARTS_USED, FREE_PART]] -= 1
+    opened = 77
+    newest = [groups[:, PARTS], current - 1, np.where(current > 0, opened, opened - 1), groups[:, USUAL_LIMIT]]
+    groups = np.stack(newest[:words_of_group], axis=1)
+    held[:] = [parts[1:], panes, strays, groups, layout, np.insert(words, ADDED, opened)]
     restored = ContinuousEngine.restore(tree, pack_state(state))
     restored.push("S", ElementBatch(feed.tau[300:], tuple(each[300:] for each in feed.columns)))
     restored.advance(int(feed.tau[-1]) + 100)
