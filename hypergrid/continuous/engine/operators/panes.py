@@ -195,7 +195,7 @@ def _adopt(
         state[pane_kernel.UNTIL] = NULL_INTEGER
     parts = np.pad(parts, ((1, 0), (0, 0)))
     state[pane_kernel.PARTS_USED] += 1
-    # Numbers of parts, 0 where there is none.
+    # Numbers of parts; 0 is no part.
     ends = slice(pane_kernel.FIRST_PART, pane_kernel.LAST_PART + 1)
     free = slice(pane_kernel.FREE_PART, pane_kernel.FREE_PART + 1)
     for links in (parts[:, pane_kernel.FOLLOWING], panes[:, ends], state[free]):
