@@ -23,13 +23,18 @@ from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.lazy_libraries import xr
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.execution import Outcome, free_bytes, make_plan, run, to_dataset
-from hypergrid.execution.planning.dependencies import Changes, affected_time_cells, is_fitted_to_data
+from hypergrid.execution.planning.dependencies import (
+    Changes,
+    affected_time_cells,
+    describe_step,
+    is_fitted_to_data,
+    needs_all_slices,
+)
 from hypergrid.execution.running.result_cache import allocate
 from hypergrid.execution.running.run import collect_diagnostics
-from hypergrid.perspective import Base, Interpolate, Perspective, QuerySpec, Recur, Surface
+from hypergrid.perspective import Interpolate, Perspective, QuerySpec, Recur, Surface
 from hypergrid.perspective.build.data_sources import SourceLookup
 from hypergrid.perspective.build.restrict import restrict
-from hypergrid.perspective.build.uncertainty_spec import split_aggregates
 from hypergrid.query import Query
 from hypergrid.rewrite.rules import push_clip
 from hypergrid.topology import Bins, Periodic, Regular, sum_per_cell
@@ -239,7 +244,7 @@ def _find_reason(old: Perspective, new: Perspective, changes: Changes | None) ->
     """Return the reason for a full recomputation; empty if an incremental update is exact."""
     if changes is None:
         return "the archive no longer knows what was written since"
-    if [_step_content(item) for item in old.list_chain()] != [_step_content(item) for item in new.list_chain()]:
+    if [describe_step(item) for item in old.list_chain()] != [describe_step(item) for item in new.list_chain()]:
         return "stations, layers or what is far from the grid changed"
     if _find_shift(old, new) is None:
         return "its time cells are others"
@@ -259,22 +264,6 @@ def _find_reason(old: Perspective, new: Perspective, changes: Changes | None) ->
     if needs_all_slices(new) and affected_time_cells(new, changes).any():
         return "the variance of a mean over time depends on all slices; give correlation_time a duration to keep it"
     return ""
-
-
-def needs_all_slices(node: Perspective) -> bool:
-    """Return whether a variance estimates its temporal correlation from all slices, as none was given."""
-    below, aggregates = split_aggregates(node)
-    operator = below.operator
-    over_time = any("time" in item.aggregate.dimensions for item in aggregates)
-    is_asked = (
-        isinstance(operator, Interpolate) and operator.variance and not isinstance(operator.error_correlation, float)
-    )
-    return is_asked and over_time
-
-
-def _step_content(item: Perspective) -> object:
-    """Return the content of a step, independent of time and snapshot."""
-    return (item.topology.space.token(), "base" if isinstance(item.operator, Base) else item.operator.content())
 
 
 def _find_shift(old: Perspective, new: Perspective) -> int | None:

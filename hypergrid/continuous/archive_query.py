@@ -58,6 +58,8 @@ class ArchiveInputs:
     archive: OpenArchive
     tables: Mapping[str, "pandas.DataFrame"] = field(default_factory=dict)
     views: Mapping[str, str] = field(default_factory=dict)
+    kept_surfaces: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Surfaces that stand for those of now (`list_surfaces`)."""
 
     @cached_property
     def of_archive(self) -> StreamCatalogue:
@@ -93,7 +95,7 @@ class ArchiveInputs:
     @cached_property
     def surfaces(self) -> Mapping[str, NamedSurface]:
         """Surfaces of the archive by the name of their relation."""
-        return list_surfaces(self.archive)
+        return list_surfaces(self.archive, self.kept_surfaces)
 
     def _refuse_unfit(self, text: str) -> None:
         """Raise `InvalidQuery` if a text names a surface that is no relation, with the reason."""

@@ -6,7 +6,7 @@ import re
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -15,15 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.archive.disk.row_checksums import open_for_reading
-from hypergrid.continuous.expressions import Attribute, Attributes
+from hypergrid.continuous.expressions import GREATEST_INTEGER, Attribute, Attributes
 from hypergrid.core.errors import HyperGridError, InvalidQuery, TooLarge
+from hypergrid.core.result_names import by_role
 from hypergrid.core.times import Window, format_duration
 from hypergrid.core.units import DIMENSIONLESS_TEXT
-from hypergrid.perspective import Surface
-from hypergrid.perspective.build.build import select_ranges
+from hypergrid.execution import free_bytes, make_plan, run
+from hypergrid.execution.planning.dependencies import (
+    Changes,
+    affected_time_cells,
+    describe_step,
+    is_fitted_to_data,
+    needs_all_slices,
+)
+from hypergrid.perspective import Interpolate, Perspective, QuerySpec, Recur, Surface
 from hypergrid.perspective.build.data_sources import PlanMemo
+from hypergrid.perspective.build.restrict import restrict
 from hypergrid.perspective.spec.document_time import clip_in_time
 from hypergrid.query import OpenArchive, Query
+from hypergrid.rewrite.rules import push_clip
 from hypergrid.topology import Bins, Grid, Instants, Periodic, Regular, SeriesAxis
 
 PREFIX: Final = "surface_"
@@ -33,6 +43,12 @@ FILE: Final = "standing/standing.sqlite"
 LARGEST_CELLS: Final = 5_000_000
 """Cells of a surface times its slices within a stretch, at most: some half a gigabyte of changes."""
 
+SLICE_S: Final = 0.01
+"""What a slice that is computed by itself takes beside its cells, at least [s of a core]."""
+_KEPT_SLICES: Final = 4
+"""Slices that were computed by themselves last, which are not computed again."""
+
+Numbers = NDArray[np.float64]
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -48,6 +64,10 @@ class NamedSurface:
     archive: OpenArchive
     known: PlanMemo | None = None
 
+    def at(self, archive: OpenArchive) -> "NamedSurface":
+        """Return it at another snapshot of its archive."""
+        return self if archive is self.archive else replace(self, archive=archive, known=PlanMemo())
+
     @cached_property
     def query(self) -> Query:
         return self.archive.query(self.document, known=self.known)
@@ -55,6 +75,22 @@ class NamedSurface:
     @cached_property
     def surface(self) -> Surface:
         return self.query.surface()
+
+    @cached_property
+    def clipped(self) -> Perspective:
+        """The steps, of the cells within the clip of the query."""
+        return push_clip(self.surface)[0].perspective
+
+    @cached_property
+    def ends(self) -> NDArray[np.int64]:
+        """Instant from which on each slice holds, which is its end [ns since 1970 UTC], shape (slices,)."""
+        time = self.clipped.topology.time
+        if isinstance(time, Periodic):
+            raise InvalidQuery(f"slices that repeat have no instants; got {time}")
+        corners = np.asarray(time.corners, np.int64)
+        if isinstance(time, Instants):
+            return corners
+        return corners + (time.lengths if isinstance(time, Bins) else time.length)
 
     @cached_property
     def attributes(self) -> Attributes:
@@ -74,9 +110,31 @@ class NamedSurface:
     @property
     def cells(self) -> int:
         """Cells of a slice."""
-        _, ranges = select_ranges(self.surface.perspective.topology, self.surface.clip)
-        space = self.surface.perspective.topology.space
-        return int(np.prod([each.stop - each.start for each in ranges])) if ranges else space.count
+        return self.clipped.topology.space.count
+
+    @cached_property
+    def bond(self) -> str:
+        """Why slices depend on each other, with what to do; empty if each can be computed by itself."""
+        chain = self.clipped.list_chain()
+        if self.query.question.is_automatic:
+            return "its method is chosen by all readings; give the standing query a method"
+        if any(isinstance(item.operator, Interpolate) and is_fitted_to_data(item.operator) for item in chain):
+            return (
+                "its variogram is fitted to all slices, or its trend chosen by them; give the standing query both, "
+                "variogram={…} and trend"
+            )
+        if any(isinstance(item.operator, Recur) for item in chain):
+            return "its normals are those of all readings"
+        if needs_all_slices(self.clipped):
+            return "its variance depends on all slices; give the standing query a correlation_time"
+        if _has_whole_cells(self.query.question):
+            return "a slice is of all readings; give the standing query slices of a length"
+        return ""
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """Variables whose readings it is of."""
+        return frozenset(base.source.variable.name for base in self.surface.perspective.bases)
 
     @property
     def origin(self) -> str:
@@ -103,51 +161,115 @@ class NamedSurface:
             return "a relation needs slices that follow each other; those of this surface repeat"
         return None
 
-    def restrict(self, window: Window) -> Query | None:
-        """Return the query of the slices that hold at some instant of a window; None if there are none.
+    def select(self, window: Window) -> range:
+        """Return the numbers of the slices that begin to hold in a window, and of the one that holds before it.
 
         Raises
         ------
         TooLarge
             There are too many cells and slices; nothing was computed.
         """
-        corners, ends = _list_slices(self.surface)
-        first = max(int(np.searchsorted(ends, window.start_ns, side="right")) - 1, 0)
-        stop = int(np.searchsorted(ends, window.stop_ns))
-        if stop <= first:
-            return None
-        if (stop - first) * self.cells > LARGEST_CELLS:
-            label = f"{self.name} over the stretch, {stop - first:,} slices of {self.cells:,} cells,"
+        first = max(int(self.ends.searchsorted(window.start_ns)) - 1, 0)
+        chosen = range(first, int(self.ends.searchsorted(window.stop_ns)))
+        if len(chosen) * self.cells > LARGEST_CELLS:
+            label = f"{self.name} over the stretch, {len(chosen):,} slices of {self.cells:,} cells,"
             fitting = max(LARGEST_CELLS // self.cells, 1)
             remedy = f"ask for a stretch of at most {fitting:,} slices, or keep a coarser standing query"
-            raise TooLarge(label, "cells", (stop - first) * self.cells, LARGEST_CELLS, remedy)
+            raise TooLarge(label, "cells", len(chosen) * self.cells, LARGEST_CELLS, remedy)
+        return chosen
+
+    def compute(self, chosen: range) -> tuple[Numbers, Numbers]:
+        """Return values and variances of some slices, shape (slices, cells); NaN where a cell has none.
+
+        Where slices do not depend on each other, each is computed by itself: those beside it change no bit of it.
+
+        Raises
+        ------
+        HyperGridError
+            They cannot be computed, or take too much memory.
+        """
+        if self.bond:
+            return self._compute_together(chosen)
+        values, variances = zip(*map(self._compute_slice, chosen), strict=True)
+        return np.stack(values), np.stack(variances)
+
+    def _compute_slice(self, number: int) -> tuple[Numbers, Numbers]:
+        known = self._slices
+        if (held := known.get(number)) is not None:
+            return held
+        allowed = free_bytes() // 2
+        plan = make_plan(Surface(restrict(self.clipped, slice(number, number + 1))), allowed_bytes=allowed)
+        plan.check(allowed)
+        *_, last = run(plan, watched=False)
+        value, variance = last.outcome.value[0], last.outcome.variance
+        known[number] = held = value, np.full_like(value, np.nan) if variance is None else variance[0]
+        if len(known) > _KEPT_SLICES:
+            del known[next(iter(known))]
+        return held
+
+    @cached_property
+    def _slices(self) -> dict[int, tuple[Numbers, Numbers]]:
+        return {}
+
+    def restrict(self, chosen: range) -> Query:
+        """Return the query of some slices, of which there is at least one."""
+        corners = np.asarray(self.clipped.topology.time.corners, np.int64)
         if len(corners) == 1:
             # Its slice may be of all readings, which a clip would leave out.
-            return self.archive.query(self.document)
+            return self.query
         # A clip takes the slices that start in it. It ends with the next, as the first may start before any reading.
-        after = int(corners[stop]) if stop < len(corners) else int(corners[stop - 1]) + 1
-        clip = Window(int(corners[first]), after)
-        return self.archive.query(clip_in_time(self.document, clip))
+        after = int(corners[chosen.stop]) if chosen.stop < len(corners) else int(corners[chosen.stop - 1]) + 1
+        return self.archive.query(clip_in_time(self.document, Window(int(corners[chosen.start]), after)))
+
+    def _compute_together(self, chosen: range) -> tuple[Numbers, Numbers]:
+        result = by_role(self.restrict(chosen).compute())
+        value = result["value"].to_numpy().reshape(len(chosen), -1)
+        if "variance" not in result:
+            return value, np.full_like(value, np.nan)
+        return value, result["variance"].to_numpy().reshape(value.shape)
+
+    def list_changed(self, earlier: "NamedSurface", changes: Changes) -> list[Window] | None:
+        """Return windows of the instants at which slices hold that changed readings can affect; None: all of them.
+
+        Parameters
+        ----------
+        earlier
+            The surface at an earlier snapshot.
+        changes
+            Windows that were written since, by variable.
+        """
+        chains = [[describe_step(item) for item in part.clipped.list_chain()] for part in (earlier, self)]
+        if chains[0] != chains[1]:
+            return None
+        windows = []
+        for part in (earlier, self):
+            until = np.append(part.ends[1:], GREATEST_INTEGER)
+            affected = affected_time_cells(part.clipped, changes)
+            windows += [
+                Window(*edges) for edges in zip(part.ends[affected].tolist(), until[affected].tolist(), strict=True)
+            ]
+        return windows
 
 
-def _list_slices(surface: Surface) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return starts and ends of the slices of a surface [ns], within its clip."""
-    time = surface.perspective.topology.time
-    if isinstance(time, Periodic):
-        raise InvalidQuery(f"slices that repeat have no instants; got {time}")
-    chosen, _ = select_ranges(surface.perspective.topology, surface.clip)
-    corners = np.asarray(time.corners[chosen], np.int64)
-    if isinstance(time, Instants):
-        return corners, corners
-    if isinstance(time, Bins):
-        return corners, corners + time.lengths[chosen]
-    return corners, corners + time.length
+def _has_whole_cells(question: QuerySpec) -> bool:
+    """Return whether a slice of a query, or of one merged into it, is an aggregate of all times."""
+    return any(
+        dict(step.cells).get("time") == "all" or any(map(_has_whole_cells, step.others)) for step in question.steps
+    )
 
 
-def list_surfaces(archive: OpenArchive) -> dict[str, NamedSurface]:
-    """Return the surfaces of an archive by the name of their relation, those with a problem, too."""
-    named: dict[str, NamedSurface] = {}
+def list_surfaces(archive: OpenArchive, kept: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, NamedSurface]:
+    """Return the surfaces of an archive by the name of their relation, those with a problem, too.
+
+    Parameters
+    ----------
+    kept
+        Titles and documents of surfaces that stand for those of now, by the name of the relation (`describe_surface`).
+    """
     known = PlanMemo()
+    named = {
+        name: NamedSurface(name, each["title"], each["query"], archive, known) for name, each in (kept or {}).items()
+    }
     documents = _read_documents(archive.path / FILE)
     labels = {title: re.sub(r"\W", "_", title) for title in documents}
     # Of two with one name that whose title it is comes first.
@@ -155,6 +277,11 @@ def list_surfaces(archive: OpenArchive) -> dict[str, NamedSurface]:
         name, document = PREFIX + labels[title], documents[title]
         named.setdefault(name, NamedSurface(name, title, document, archive, known))
     return named
+
+
+def describe_surface(surface: NamedSurface) -> dict[str, Any]:
+    """Return what `list_surfaces` takes of a surface that is kept as it is now."""
+    return {"title": surface.title, "query": dict(surface.document)}
 
 
 def _read_documents(path: Path) -> dict[str, Mapping[str, Any]]:

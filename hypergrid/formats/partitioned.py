@@ -20,14 +20,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from hypergrid.analysis.incremental import clip_query, needs_all_slices
+from hypergrid.analysis.incremental import clip_query
 from hypergrid.core.errors import DamagedArchive, TooLarge
 from hypergrid.core.files import replace_atomically
 from hypergrid.core.tokens import token
 from hypergrid.core.version import VERSION
 from hypergrid.execution import Outcome, free_bytes, make_plan, make_streamed_plan, run, start_store, to_dataset
 from hypergrid.execution.operators.cells import Cells
-from hypergrid.execution.planning.dependencies import is_fitted_to_data
+from hypergrid.execution.planning.dependencies import is_fitted_to_data, needs_all_slices
 from hypergrid.execution.running.result_cache import allocate
 from hypergrid.formats.results import swap, write
 from hypergrid.perspective import Interpolate, Recur, Surface

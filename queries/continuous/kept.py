@@ -7,6 +7,7 @@ stop between two pieces loses and repeats nothing.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import threading
@@ -195,14 +196,15 @@ class KeptQueries:
             The text does not fit the archive any more.
         """
         archive = self._archive.latest()
-        key = (entry.text, *sorted(entry.options.tables.values()), *archive.variables)
+        surfaces = json.dumps(entry.options.surfaces, sort_keys=True)
+        key = (entry.text, *sorted(entry.options.tables.values()), surfaces, *archive.variables)
         if key not in self._forms:
-            from hypergrid.continuous.archive_query import ContinuousArchive, open_inputs  # noqa: PLC0415 - numba
-            from hypergrid.continuous.live.tables import read_tables  # noqa: PLC0415 - numba
+            from hypergrid.continuous.archive_query import ContinuousArchive  # noqa: PLC0415 - numba
+            from hypergrid.continuous.live.tables import open_kept_inputs  # noqa: PLC0415 - numba
             from queries.continuous.explanation import list_keys  # noqa: PLC0415 - parses SQL
 
-            tables = read_tables(self._open(), entry)
-            tree = ContinuousArchive(open_inputs(archive, tables)).query(entry.text).bound.tree
+            inputs = open_kept_inputs(archive, self._open(), entry)
+            tree = ContinuousArchive(inputs).query(entry.text).bound.tree
             self._forms[key] = ResultForm(tree.is_stream, tree.attributes, tuple(list_keys(tree)))
         return self._forms[key]
 

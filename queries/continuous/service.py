@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hypergrid.continuous.algebra import StreamInput, walk_operators
 from hypergrid.continuous.limits import find_free_share, project_bytes, suggest_fitting
 from hypergrid.continuous.sources import Stretch
+from hypergrid.continuous.surface_catalogue import SLICE_S
 from hypergrid.core.errors import Cancelled, InvalidQuery, NotFound, TooLarge
 from hypergrid.core.lazy_libraries import pd
 from hypergrid.core.pacing import give_way
@@ -255,11 +256,11 @@ class ContinuousQueries:
         # Surfaces are computed like queries, so the same limits apply: to each, and to the time of all of them.
         limits_of_queries, seconds = replace(asker.limits, seconds=self._allowed_s(asker)), 0.0
         for name in query.surfaces:
-            surface = query.inputs.surfaces[name].restrict(window)
-            if surface is not None:
-                plan = surface.resolve().plan()
+            surface = query.inputs.surfaces[name]
+            if chosen := surface.select(window):
+                plan = surface.restrict(chosen).resolve().plan()
                 limits_of_queries.check(plan, f"{name} over the stretch")
-                seconds += projected_s(plan)
+                seconds += projected_s(plan) + (0.0 if surface.bond else SLICE_S * len(chosen))
         if seconds > self._allowed_s(asker):
             raise TooLarge("the surfaces of the back-test", "s", seconds, self._allowed_s(asker), REMEDY)
         counts, allowed = query.count_elements(stretch), _find_allowed_bytes(asker)

@@ -8,19 +8,21 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.archive.diff import diff_from_log, merge_windows
+from hypergrid.archive.diff import Change, diff_from_log, merge_windows
 from hypergrid.continuous.algebra import RelationInput, StreamInput, list_leaves
 from hypergrid.continuous.archive_query import ArchiveQuery, SourceEncoder, begin_changes
 from hypergrid.continuous.engine import ElementBatch, Texts
 from hypergrid.continuous.engine.batch import bits_of
 from hypergrid.continuous.live.evaluation import START
-from hypergrid.continuous.sources import ArchiveStreams, Stretch, list_demands
+from hypergrid.continuous.sources import ArchiveStreams, Stretch, list_demands, surface_changes
 from hypergrid.continuous.sources.readings import GAP_INTERVALS, HOUR_NS, RowReader, Rows, completion_ns, make_reader
-from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.continuous.surface_catalogue import NamedSurface
+from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound, TooLarge
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.query import OpenArchive
 
 _KEPT_SNAPSHOTS = 4
+_CELLS_AT_ONCE = 500_000
 _LONGEST_LOOK = 32
 """How many times as long windows become in which elements are sought before those of a clock that is ahead."""
 
@@ -45,7 +47,7 @@ class ArchiveVersions:
     Raises
     ------
     InvalidQuery
-        A table of the query has instants.
+        A table of the query has instants, or slices of a surface depend on each other.
     """
 
     floor_ns: int = START
@@ -59,7 +61,9 @@ class ArchiveVersions:
         """Greatest disorder of a series that the last heartbeat took into account [ns]."""
         self.tree = query.rewritten.tree
         leaves = list_leaves(self.tree)
-        self._relations = [leaf for leaf in leaves if isinstance(leaf, RelationInput)]
+        relations = {leaf.name: leaf for leaf in leaves if isinstance(leaf, RelationInput)}
+        self._surfaces = {name: relations.pop(name).attributes for name in query.surfaces}
+        self._relations = list(relations.values())
         self._streams = {leaf.name: leaf.attributes for leaf in leaves if isinstance(leaf, StreamInput)}
         self._demands = list_demands(self.tree)
         for leaf in leaves:
@@ -68,13 +72,45 @@ class ArchiveVersions:
                     f"a live query reads table {leaf.name!r}, whose rows have instants: only streams of the archive "
                     "go on; leave out its column 'tau'"
                 )
-        if not self._streams:
-            raise InvalidQuery("a live query needs a stream of the archive; this one reads relations only")
+        if not (self._streams or self._surfaces):
+            raise InvalidQuery(
+                "a live query needs a stream or a surface of the archive; this one reads other relations only"
+            )
+        for name in self._surfaces:
+            if bond := query.inputs.surfaces[name].bond:
+                raise InvalidQuery(f"a live query cannot read {name}, slice by slice: {bond}")
         self.open = lru_cache(_KEPT_SNAPSHOTS)(self._open)
+        self._find_surface = lru_cache(_KEPT_SNAPSHOTS * max(len(self._surfaces), 1))(self._open_surface)
 
     def _open(self, version: str) -> OpenArchive:
         archive = self._query.inputs.archive
         return archive if archive.snapshot == version else OpenArchive(archive.store.at_snapshot(version))
+
+    def _open_surface(self, version: str, name: str) -> NamedSurface:
+        return self._query.inputs.surfaces[name].at(self.open(version))
+
+    def _read_surfaces(self, version: str, window: Window, texts: Texts) -> dict[str, ElementBatch]:
+        """Return the changes of surfaces within a window, after the rows that they hold before."""
+        encoder = SourceEncoder(texts)
+        return {
+            name: encoder.encode(surface_changes(self._find_surface(version, name), window), attributes)
+            for name, attributes in self._surfaces.items()
+        }
+
+    def _iterate_surfaces(
+        self, version: str, window: Window, texts: Texts
+    ) -> Iterator[tuple[Mapping[str, ElementBatch], int]]:
+        """Yield the changes of surfaces within a window, in parts of some cells, each with the heartbeat at its end."""
+        edges = {window.stop_ns}
+        for name in self._surfaces:
+            surface = self._find_surface(version, name)
+            ends = surface.ends[surface.ends.searchsorted(window.start_ns) : surface.ends.searchsorted(window.stop_ns)]
+            edges.update(ends[:: max(_CELLS_AT_ONCE // surface.cells, 1)][1:].tolist())
+        start = window.start_ns
+        for stop in sorted(edges):
+            given = self._read_surfaces(version, Window(start, stop), texts)
+            yield {name: _cut(batch, start, stop) for name, batch in given.items()}, stop
+            start = stop
 
     def _read_relations(self, version: str, texts: Texts) -> dict[str, ElementBatch]:
         query = replace(self._query, inputs=replace(self._query.inputs, archive=self.open(version)))
@@ -82,30 +118,46 @@ class ArchiveVersions:
 
     def begin(self, version: str, texts: Texts) -> Mapping[str, ElementBatch]:
         """Return the rows of relations that are there from the start."""
+        surfaces = self._read_surfaces(version, Window(self._start_ns, self._start_ns + 1), texts)
         return {
             name: _cut(begin_changes(batch, Window(self._start_ns, 2**62)), START, START + 1)
-            for name, batch in self._read_relations(version, texts).items()
+            for name, batch in {**self._read_relations(version, texts), **surfaces}.items()
         }
 
     def read(self, version: str, window: Window, texts: Texts) -> Iterator[tuple[Mapping[str, ElementBatch], int]]:
         """Yield the elements of a window in canonical order, in parts, each with the heartbeat at its end."""
-        archive = self.open(version)
-        encoder = SourceEncoder(texts)
+        done = window.start_ns
+        for given, heartbeat in self._iterate_streams(version, window, texts):
+            waiting, upto = given, done
+            if self._surfaces and heartbeat > done:
+                # What the streams gave waits for the changes of surfaces.
+                for part, upto in self._iterate_surfaces(version, Window(done, heartbeat), texts):
+                    yield {**waiting, **part}, upto
+                    waiting = {}
+                done = heartbeat
+            else:
+                yield waiting, heartbeat
+
+    def _iterate_streams(
+        self, version: str, window: Window, texts: Texts
+    ) -> Iterator[tuple[Mapping[str, ElementBatch], int]]:
+        """Yield the elements of streams and relations, without surfaces, as `read` does."""
+        archive, encoder = self.open(version), SourceEncoder(texts)
         changes = {
             name: _cut(batch, window.start_ns, window.stop_ns)
             for name, batch in self._read_relations(version, texts).items()
         }
-        extents = [reader.extent for reader in self._make_readers(archive).values()]
+        readers = self._make_readers(archive)
+        extents = [reader.extent for reader in readers.values()]
         inside = [part for extent in extents if extent is not None and (part := extent.intersect(window)) is not None]
-        if not inside:
-            yield changes, window.stop_ns
-            return
-        stretch = Stretch(min(part.start_ns for part in inside), max(part.stop_ns for part in inside))
-        for step in ArchiveStreams(archive, self._streams, self._demands, stretch).iterate():
-            batches = {name: encoder.encode(batch, self._streams[name]) for name, batch in step.batches.items()}
-            yield {**batches, **changes}, step.heartbeat_ns
-            # All at once: changes after the part wait.
-            changes = {}
+        if inside:
+            stretch = Stretch(min(part.start_ns for part in inside), max(part.stop_ns for part in inside))
+            for step in ArchiveStreams(archive, self._streams, self._demands, stretch).iterate():
+                batches = {name: encoder.encode(batch, self._streams[name]) for name, batch in step.batches.items()}
+                # All at once: changes after the part wait.
+                yield {**batches, **changes}, step.heartbeat_ns
+                changes = {}
+        yield changes, window.stop_ns
 
     def _make_readers(self, archive: OpenArchive) -> dict[str, RowReader]:
         readers = {}
@@ -113,6 +165,15 @@ class ArchiveVersions:
             restrictions = self._demands[name].restrictions
             readers[name] = make_reader(archive, name, restrictions.get("station"), restrictions.get("variable"))
         return readers
+
+    def _make_all_readers(self, version: str) -> dict[str, RowReader]:
+        """Return readers of all that results depend on: streams, and what surfaces are of."""
+        archive = self.open(version)
+        variables = frozenset[str]().union(*(self._find_surface(version, name).variables for name in self._surfaces))
+        return {
+            **self._make_readers(archive),
+            **{name: make_reader(archive, name, None, None) for name in sorted(variables)},
+        }
 
     def list_changed(self, old: str, new: str, window: Window, past_ns: int) -> Sequence[Window] | None:
         """Return windows that hold all elements of a window that differ.
@@ -133,18 +194,65 @@ class ArchiveVersions:
             changes = diff_from_log(self.open(new).store, old)
         except NotFound:
             # The commits between the two expired: all may differ.
-            return (window,)
+            return None if self._surfaces else (window,)
         margin = self._reach_ns(self.open(new))
         runs = (Window(run.start_ns, run.stop_ns + margin) for change in changes for run in change.runs)
         inside = [part for run in merge_windows(runs) if (part := run.intersect(window)) is not None]
         moved = (part for move in moves if move is not None and (part := move.intersect(window)) is not None)
         changed: list[Window] = list(moved)
+        of_surfaces = self._list_changed_slices((old, new), changes, window, max(self._start_ns, past_ns))
+        if of_surfaces is None:
+            return None
+        changed += of_surfaces
         for part in inside:
             for name in self._streams:
                 versions = [self._read_whole(version, name, part, texts) for version in (old, new)]
                 difference = _find_difference(*versions)
                 changed += [] if difference is None else [difference]
         return merge_windows(changed)
+
+    def _list_changed_slices(
+        self, versions: tuple[str, str], changes: Sequence[Change], window: Window, past_ns: int
+    ) -> list[Window] | None:
+        """Return windows of the changes of surfaces that differ; None if a slice that holds at `past_ns` does."""
+        written: dict[str, list[Window]] = {}
+        for change in changes:
+            written.setdefault(change.variable, []).extend(change.runs)
+        differing: list[Window] = []
+        for name in self._surfaces:
+            try:
+                before, after = (self._find_surface(version, name) for version in versions)
+                reached = after.list_changed(before, written)
+            except HyperGridError:
+                # The snapshot expired.
+                reached = None
+            if reached is None:
+                return None
+            for part in merge_windows(reached):
+                if part.start_ns < past_ns <= part.stop_ns:
+                    held = [self._read_slices(name, each, Window(START, past_ns)) for each in versions]
+                    if _find_difference(*held) is not None:
+                        return None
+                # One instant later, so that the slice that holds last is seen to end.
+                seen = Window(part.start_ns, part.stop_ns + 1).intersect(window)
+                difference = None if seen is None else self._find_changed_slices(name, versions, seen)
+                if difference is not None:
+                    differing.append(difference)
+        return differing
+
+    def _find_changed_slices(self, name: str, versions: tuple[str, str], window: Window) -> Window | None:
+        try:
+            return _find_difference(*(self._read_slices(name, each, window) for each in versions))
+        except TooLarge:
+            # All are evaluated again, in parts.
+            return window
+
+    def _read_slices(self, name: str, version: str, window: Window) -> ElementBatch:
+        """Return the changes of a surface in a window; from `START` on the rows that it holds at its end."""
+        read = Window(window.stop_ns, window.stop_ns + 1) if window.start_ns == START else window
+        changes = surface_changes(self._find_surface(version, name), read)
+        encoded = SourceEncoder(Texts()).encode(changes, self._surfaces[name])
+        return _cut(encoded, window.start_ns, window.stop_ns)
 
     @staticmethod
     def _reach_ns(archive: OpenArchive) -> int:
@@ -178,7 +286,7 @@ class ArchiveVersions:
         at_once
             Whether to take all that is there, whatever may come late.
         """
-        rows = self._read_newest(self.open(version))
+        rows = self._read_newest(self.open(version), self._make_all_readers(version))
         newest = max((int(part.tau.max()) for part in rows if len(part)), default=None)
         if newest is None:
             return None
@@ -196,9 +304,8 @@ class ArchiveVersions:
         self.longest_disorder_ns = max(own for _, own in awake)
         return min(tau - own for tau, own in awake)
 
-    def _read_newest(self, archive: OpenArchive) -> list[Rows]:
+    def _read_newest(self, archive: OpenArchive, named: Mapping[str, RowReader]) -> list[Rows]:
         """Return the newest rows of each stream, of at least `idle_s`, without those whose clock is ahead."""
-        named = self._make_readers(archive)
         readers = named.values()
         extents = [reader.extent for reader in readers if reader.extent is not None]
         # Extents are whole slices, so the newest element may be before the last.
@@ -303,10 +410,3 @@ def _find_difference(earlier: ElementBatch, later: ElementBatch) -> Window | Non
 def _count_equal(rows: np.ndarray, others: np.ndarray) -> int:
     differ = np.flatnonzero((rows != others).any(axis=1))
     return int(differ[0]) if len(differ) else len(rows)
-
-
-def refuse_surfaces(query: ArchiveQuery) -> None:
-    """Raise `InvalidQuery` if a query, which is to be live, reads a surface."""
-    query.refuse_surfaces(
-        "a live query cannot read it: give its cells as a table, or ask the standing query for alerts"
-    )

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hypergrid.continuous.archive_catalogue import NEIGHBOURS, STATIONS
-from hypergrid.continuous.archive_query import ArchiveInputs, ArchiveQuery, open_inputs, read_instant
+from hypergrid.continuous.archive_query import ArchiveInputs, ArchiveQuery, read_instant
 from hypergrid.continuous.language import project_windows
 from hypergrid.continuous.limits import ALLOWED_BYTES, require_share
-from hypergrid.continuous.live.archive_versions import ArchiveVersions, refuse_surfaces
+from hypergrid.continuous.live.archive_versions import ArchiveVersions
 from hypergrid.continuous.live.evaluation import LiveEvaluation
 from hypergrid.continuous.live.store import (
     GivenElement,
@@ -21,8 +21,9 @@ from hypergrid.continuous.live.store import (
     check_keep,
     open_store,
 )
-from hypergrid.continuous.live.tables import pack_tables, read_tables, tabulate_elements, tabulate_rows
+from hypergrid.continuous.live.tables import open_kept_inputs, pack_tables, tabulate_elements, tabulate_rows
 from hypergrid.continuous.names import check_live_name
+from hypergrid.continuous.surface_catalogue import describe_surface
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.times import SECOND_NS
 from hypergrid.query import OpenArchive
@@ -63,7 +64,7 @@ class LiveQuery:
         self._archive, self._store, self._name = archive, store, name
         entry = store.find(name)
         try:
-            query = _read_query(open_inputs(archive, read_tables(store, entry)), entry.text)
+            query = _read_query(open_kept_inputs(archive, store, entry), entry.text)
         except InvalidQuery as error:
             raise InvalidQuery(
                 f"live query {name!r} does not fit the archive any more, and stands where it is: {error}"
@@ -241,7 +242,6 @@ class LiveQuery:
 
 def _read_query(inputs: ArchiveInputs, text: str) -> ArchiveQuery:
     query = ArchiveQuery(inputs, *inputs.choose(text))
-    refuse_surfaces(query)
     # Stations may move with any commit.
     own = {STATIONS, NEIGHBOURS} - query.tables.frames.keys()
     return replace(query, catalogue=replace(query.catalogue, static=query.catalogue.static - own))
@@ -269,7 +269,8 @@ def add_query(  # noqa: PLR0913 - a query and what is allowed of it
     Parameters
     ----------
     inputs
-        The archive, and tables without instants; those that the text names are kept with the query as they are now.
+        The archive, and tables without instants; those that the text names are kept with the query as they are now, and
+        so are the standing queries of surfaces.
     options
         Where it begins, and what is waited for.
     allowed_bytes
@@ -289,5 +290,6 @@ def add_query(  # noqa: PLR0913 - a query and what is allowed of it
     require_share(query.rewritten.tree, query.catalogue.rates, allowed_bytes, groups=query.catalogue.groups)
     ArchiveVersions(query, options.start_ns, idle_s=options.idle_s, disorder_s=options.disorder_s)
     store = open_store(inputs.archive.path)
-    store.add(name, text, options, pack_tables(query), keep_s=keep_s)
+    surfaces = {each: describe_surface(inputs.surfaces[each]) for each in query.surfaces}
+    store.add(name, text, replace(options, surfaces=surfaces), pack_tables(query), keep_s=keep_s)
     return store

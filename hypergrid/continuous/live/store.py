@@ -107,6 +107,8 @@ class LiveOptions:
     """Record of the tap after which it begins."""
     tables: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of each table of the user that is kept with the query, by name."""
+    surfaces: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Title and document of each surface that the query reads, by the name of its relation (`describe_surface`)."""
 
     def check(self) -> None:
         """Refuse waits that cannot be.

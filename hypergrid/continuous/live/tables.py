@@ -2,12 +2,13 @@
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from hypergrid.continuous.algebra import list_leaves
-from hypergrid.continuous.archive_query import ArchiveQuery
+from hypergrid.continuous.archive_query import ArchiveInputs, ArchiveQuery, open_inputs
 from hypergrid.continuous.expressions import NULL_INTEGER, Attributes, Kind
 from hypergrid.continuous.live.evaluation import LiveElement
 from hypergrid.continuous.live.rows import Row
@@ -15,6 +16,7 @@ from hypergrid.continuous.live.store import GivenElement, LiveEntry, LiveStore
 from hypergrid.continuous.records import SIGN, TAU
 from hypergrid.continuous.sources.batch import Integers
 from hypergrid.core.lazy_libraries import pd
+from hypergrid.query import OpenArchive
 
 if TYPE_CHECKING:
     import pandas
@@ -50,6 +52,12 @@ def unpack_table(content: bytes) -> "pandas.DataFrame":
 def read_tables(store: LiveStore, entry: LiveEntry) -> "dict[str, pandas.DataFrame]":
     """Return the tables that are kept with a query, by name."""
     return {label: unpack_table(content) for label, content in store.read_tables(entry).items()}
+
+
+def open_kept_inputs(archive: OpenArchive, store: LiveStore, entry: LiveEntry) -> ArchiveInputs:
+    """Return an archive, and tables and surfaces as they were when a query was added, as its inputs."""
+    inputs = open_inputs(archive, read_tables(store, entry))
+    return replace(inputs, kept_surfaces=entry.options.surfaces)
 
 
 def tabulate_elements(elements: Sequence[GivenElement], attributes: Attributes) -> "pandas.DataFrame":

@@ -17,7 +17,7 @@ from hypergrid.continuous.engine import ElementBatch, Texts
 from hypergrid.continuous.engine.state import pack_state, unpack_state
 from hypergrid.continuous.horizon import find_horizon
 from hypergrid.continuous.limits import ALLOWED_BYTES, require_share
-from hypergrid.continuous.live.archive_versions import ArchiveVersions, refuse_surfaces
+from hypergrid.continuous.live.archive_versions import ArchiveVersions
 from hypergrid.continuous.live.disorder import TapClock
 from hypergrid.continuous.live.evaluation import LiveEvaluation, LiveStep
 from hypergrid.continuous.live.store import LiveEntry, LiveOptions, LiveStore, check_keep, open_store
@@ -358,7 +358,9 @@ def add_tap_query(
     check_keep(keep_s)
     inputs = open_inputs(archive, tables)
     query = ArchiveQuery(inputs, *inputs.choose(text))
-    refuse_surfaces(query)
+    query.refuse_surfaces(
+        "a query over the tap cannot read it: add a live query of the archive, which follows its commits"
+    )
     require_share(query.rewritten.tree, query.catalogue.rates, allowed_bytes, groups=query.catalogue.groups)
     memory = TapMemory(archive.store, _list_variables(archive, query))
     _TapVersions(query, options, TapArchive(archive, memory))

@@ -6,13 +6,12 @@ from numpy.typing import NDArray
 from hypergrid.continuous.sources.batch import Column, SourceBatch
 from hypergrid.continuous.sources.relations import code_texts
 from hypergrid.continuous.surface_catalogue import NamedSurface
-from hypergrid.core.lazy_libraries import xr
-from hypergrid.core.result_names import by_role
 from hypergrid.core.times import Window
+from hypergrid.topology import Grid, SeriesAxis, Space
 
 
 def surface_changes(surface: NamedSurface, window: Window) -> SourceBatch:
-    """Return the changes of a surface's relation within a window, with the slice that holds when it begins.
+    """Return the changes of a surface's relation within a window, after the rows that it holds before.
 
     Columns are those of its attributes: station (of stations), x, y, value and variance, NaN where a cell has none. A
     row that the next slice has, too, does not change.
@@ -24,15 +23,11 @@ def surface_changes(surface: NamedSurface, window: Window) -> SourceBatch:
     HyperGridError
         The surface cannot be computed.
     """
-    query = surface.restrict(window)
-    if query is None:
+    chosen = surface.select(window)
+    if not chosen:
         empty: list[Column] = [code_texts([]) if part.kind == "text" else np.empty(0) for part in surface.attributes]
         return SourceBatch(np.empty(0, np.int64), tuple(empty), np.empty(0, np.int8))
-    result = by_role(query.compute())
-    values = result["value"].to_numpy().reshape(result.sizes["time"], -1)
-    variances = np.full_like(values, np.nan)
-    if "variance" in result:
-        variances = result["variance"].to_numpy().reshape(values.shape)
+    values, variances = surface.compute(chosen)
     differs = np.ones(values.shape, bool)
     differs[1:] = _differ(values[1:], values[:-1]) | _differ(variances[1:], variances[:-1])
     # Rows of a slice that leave come before those that enter.
@@ -45,28 +40,23 @@ def surface_changes(surface: NamedSurface, window: Window) -> SourceBatch:
     order = np.lexsort((cells, signs, slices))
     slices, cells, signs = slices[order], cells[order], signs[order]
     row = np.where(signs < 0, slices - 1, slices)
-    x, y = _places(result)
+    space = surface.clipped.topology.space
+    x, y = _find_places(space)
     columns: list[Column] = [x[cells], y[cells], values[row, cells].astype(np.float64), variances[row, cells]]
-    if "station" in result["value"].dims:
-        columns.insert(0, code_texts([str(name) for name in result["station"].to_numpy()]).take(cells))
-    return SourceBatch(_find_ends(result)[slices], tuple(columns), signs)
+    if isinstance(space, SeriesAxis):
+        columns.insert(0, code_texts([series.station for series in space.series]).take(cells))
+    return SourceBatch(surface.ends[chosen.start : chosen.stop][slices], tuple(columns), signs)
 
 
 def _differ(values: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray((values != others) & ~(np.isnan(values) & np.isnan(others)))
 
 
-def _find_ends(result: "xr.Dataset") -> NDArray[np.int64]:
-    """Return the end of each slice [ns since 1970 UTC], of instants the instant itself."""
-    ends = result["time_bounds"].to_numpy()[:, 1] if "time_bounds" in result.coords else result["time"].to_numpy()
-    return ends.astype("datetime64[ns]").astype(np.int64)
-
-
-def _places(result: "xr.Dataset") -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _find_places(space: Space) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return longitude and latitude [degree], or x and y [m], of the cells of a slice."""
-    names = ("lon", "lat") if "lon" in result.coords else ("x", "y")
-    x, y = (result[name].to_numpy().astype(np.float64) for name in names)
-    if "station" in result["value"].dims:
-        return x, y
-    columns, rows = np.meshgrid(x, y)
-    return columns.ravel(), rows.ravel()
+    if isinstance(space, SeriesAxis):
+        return np.asarray(space.x, np.float64), np.asarray(space.y, np.float64)
+    assert isinstance(space, Grid)
+    rows, columns = (np.asarray(axis.centres, np.float64) for axis in space.axes)
+    x, y = np.meshgrid(columns, rows)
+    return x.ravel(), y.ravel()

@@ -22,6 +22,7 @@ from hypergrid.interpolation import Variogram
 from hypergrid.interpolation.solvers.trend import trend_of
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Recur
 from hypergrid.perspective.build.restrict import find_lengths_ns
+from hypergrid.perspective.build.uncertainty_spec import split_aggregates
 from hypergrid.topology import (
     Cover,
     Instants,
@@ -180,6 +181,22 @@ def is_fitted_to_data(operator: Interpolate) -> bool:
         return True
     has_model = any(parameter.name == "variogram" for parameter in operator.row.parameters)
     return has_model and not isinstance(operator.arguments.get("variogram"), Variogram)
+
+
+def needs_all_slices(node: Perspective) -> bool:
+    """Return whether a variance estimates its temporal correlation from all slices, as none was given."""
+    below, aggregates = split_aggregates(node)
+    operator = below.operator
+    over_time = any("time" in item.aggregate.dimensions for item in aggregates)
+    is_asked = (
+        isinstance(operator, Interpolate) and operator.variance and not isinstance(operator.error_correlation, float)
+    )
+    return is_asked and over_time
+
+
+def describe_step(item: Perspective) -> object:
+    """Return the content of a step, independent of time and snapshot."""
+    return (item.topology.space.token(), "base" if isinstance(item.operator, Base) else item.operator.content())
 
 
 def _mask_covering(node: Perspective, operator: Aggregate, leaf: Leaf) -> NDArray[np.bool_]:

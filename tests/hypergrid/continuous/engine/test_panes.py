@@ -360,7 +360,8 @@ def test_states_of_earlier_programs_go_on(words_of_group: int) -> None:
     state = unpack_state(engine.save())
     (held,) = (step["_panes"] for step in state["steps"] if "_panes" in step)
     parts, panes, strays, groups, current, layout, words = held
-    assert current.any() and words[FREE_PART] > 0
+    assert current.any()
+    assert words[FREE_PART] > 0
     assert words[PANES] > words[LEFT]
     # Parts began with that of a group, and groups had their newest part and the number of its pane.
     for links in (parts[:, FOLLOWING], panes[:, FIRST_PART : LAST_PART + 1]):

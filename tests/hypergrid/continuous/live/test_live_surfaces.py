@@ -1,0 +1,193 @@
+"""Live queries of surfaces: what they gave, corrections included, is one back-test in every bit."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+import hypergrid as hg
+from hypergrid.archive import Archive
+from hypergrid.continuous import surface_catalogue
+from hypergrid.continuous.archive_query import ArchiveQuery, open_inputs
+from hypergrid.continuous.live import LiveOptions, LiveQuery, add_query, archive_versions, open_store
+from hypergrid.continuous.live.archive_versions import ArchiveVersions
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.times import DAY_NS, SECOND_NS, Window
+from hypergrid.query import open_archive
+from tests.hypergrid.continuous.test_surfaces import GRID, KRIGED, MEANS, add_standing
+from tests.support.continuous_live_archives import backtest, commit, create, draw_commits, given
+from tests.support.networks import START_NS
+
+MOVING: Final[dict[str, Any]] = {**MEANS, "time": {"step": "10min", "length": "30min"}}
+DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
+    "frost": {"variable": "air_temperature", "steps": [MEANS, KRIGED], "variance": True},
+    "halves": {"variable": "wind_speed", "steps": [{**MEANS, "time": "30min"}]},
+    "moving": {"variable": "air_temperature", "steps": [MOVING, KRIGED]},
+    # Values at instants depend on readings after them.
+    "between": {
+        "variable": "wind_speed",
+        "steps": [{"op": "interpolate", "method": "linear", "time": "10min", "params": {"max_gap": "20min"}}],
+    },
+}
+QUERIES: Final = {
+    "cells": "Select x, y, value, variance From surface_frost Where value + 2 * sqrt(variance) > 4",
+    "warmest": "Select max(value) as most, avg(value) as mean, count(*) as k From surface_moving",
+    "entered": "Select Istream(station, value) From surface_halves Where value > 3",
+    "between": "Select station, value From surface_between",
+    "met": "Select Rstream(a.station, a.value, c.value as kriged) From air_temperature [Now] a, surface_frost c, "
+    "stations s Where a.station = s.station and distance_m(s.lon, s.lat, c.x, c.y) < '80 m'",
+    "both": "Select count(*) as k From wind_speed [Range 20 Minutes] w, surface_halves h "
+    "Where w.station = h.station and w.value > h.value",
+}
+START: Final = START_NS + 25 * 60 * SECOND_NS
+END: Final = START_NS + 4 * 3600 * SECOND_NS
+
+
+def make_archive(folder: Path, seed: int, count: int) -> list[Any]:
+    """Write an archive with the readings of a first commit and standing queries; returns the commits to come."""
+    create(folder)
+    first, *others = draw_commits(seed, count)
+    commit(folder, 0, first)
+    add_standing(open_archive(folder), DOCUMENTS)
+    return others
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_live_results_of_surfaces_are_one_backtest(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a"
+    if seed == 1:
+        # Few cells at once, and none of them kept.
+        monkeypatch.setattr(archive_versions, "_CELLS_AT_ONCE", 30)
+        monkeypatch.setattr(surface_catalogue, "_KEPT_SLICES", 0)
+    commits = make_archive(folder, seed, 7)
+    for name, text in QUERIES.items():
+        add_query(open_inputs(open_archive(folder)), name, text, LiveOptions(START, disorder_s=60.0))
+    rng = np.random.default_rng(seed)
+    queries: dict[str, LiveQuery] = {}
+    for number, parts in enumerate(commits, 1):
+        commit(folder, number, parts)
+        for name, text in QUERIES.items():
+            if rng.random() < 0.3 or name not in queries:
+                queries[name] = LiveQuery(open_archive(folder), open_store(folder), name)
+            if rng.random() < 0.7:
+                queries[name].step()
+            entry = queries[name].entry
+            if entry.snapshot is not None and (entry.heartbeat_ns or 0) > START and rng.random() < 0.4:
+                archive = open_archive(folder, snapshot=entry.snapshot)
+                assert given(folder, name) == backtest(archive, text, START, entry.heartbeat_ns or 0), (name, number)
+    for name, text in QUERIES.items():
+        queries[name].step(END)
+        results = given(folder, name)
+        assert results
+        assert results == backtest(open_archive(folder), text, START, END), name
+        elements = open_store(folder).list_elements(name, limit=10**6)
+        assert any(each.corrects is not None for each in elements), f"no late reading reached what {name!r} had given"
+
+
+def test_slices_that_late_readings_do_not_reach_are_not_given_again(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    commits = make_archive(folder, 3, 6)
+    for number, parts in enumerate(commits, 1):
+        commit(folder, number, parts)
+    archive = open_archive(folder)
+    text = "Select x, value From surface_frost"
+    query = hg.continuous(archive).query(text)
+    assert isinstance(query, ArchiveQuery)
+    source = ArchiveVersions(query, START, idle_s=3600.0, disorder_s=60.0)
+    new, old = [item.id for item in Archive.open(folder).snapshots][:2]
+    assert new == archive.snapshot
+    window = Window(START, START + 2 * 3600 * SECOND_NS)
+    changed = source.list_changed(old, new, window, 0)
+    assert changed
+    texts = [backtest(open_archive(folder, snapshot=each), text, START, window.stop_ns) for each in (old, new)]
+    differing = {
+        tau for tau, row in texts[0].keys() | texts[1].keys() if texts[0].get((tau, row)) != texts[1].get((tau, row))
+    }
+    assert differing
+    assert all(any(part.start_ns <= tau < part.stop_ns for part in changed) for tau in differing)
+    # Windows end with the slices that differ.
+    assert sum(part.stop_ns - part.start_ns for part in changed) < window.stop_ns - window.start_ns
+
+
+BOUND: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "fitted": (
+        {"steps": [MEANS, {"op": "interpolate", "method": "ordinary_kriging", "grid": GRID}]},
+        "its variogram is fitted to all slices, or its trend chosen by them; give the standing query both",
+    ),
+    "chosen": (
+        {"steps": [MEANS, {"op": "interpolate", "method": "auto", "grid": GRID}]},
+        "its method is chosen by all readings; give the standing query a method",
+    ),
+    "whole": ({"steps": [{**MEANS, "time": "all"}]}, "a slice is of all readings; give the standing query slices"),
+    "averaged": (
+        {"steps": [MEANS, KRIGED, {**MEANS, "time": "1h"}], "variance": True},
+        "its variance depends on all slices; give the standing query a correlation_time",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOUND)
+def test_surfaces_whose_slices_depend_on_each_other_are_refused_with_the_reason(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "a"
+    make_archive(folder, 0, 2)
+    document, reason = BOUND[name]
+    add_standing(open_archive(folder), {name: {"variable": "air_temperature", **document}})
+    inputs = open_inputs(open_archive(folder))
+    with pytest.raises(InvalidQuery, match=f"cannot read surface_{name}, slice by slice: {reason}"):
+        add_query(inputs, "kept", f"Select value From surface_{name}", LiveOptions(START))
+    # A back-test computes them together.
+    assert len(hg.continuous(open_archive(folder)).query(f"Select value From surface_{name}").run(None, "2100-01-01"))
+
+
+def test_a_surface_stays_as_it_was_when_its_query_was_added(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    commits = make_archive(folder, 4, 4)
+    text = "Select x, value From surface_frost"
+    add_query(open_inputs(open_archive(folder)), "cold", text, LiveOptions(START, disorder_s=60.0))
+    LiveQuery(open_archive(folder), open_store(folder), "cold").step()
+    (folder / "standing" / "standing.sqlite").unlink()
+    for number, parts in enumerate(commits, 1):
+        commit(folder, number, parts)
+    LiveQuery(open_archive(folder), open_store(folder), "cold").step(END)
+    add_standing(open_archive(folder), {"frost": {**DOCUMENTS["frost"], "steps": [MOVING, KRIGED]}})
+    LiveQuery(open_archive(folder), open_store(folder), "cold").step(END + 1)
+    results = given(folder, "cold")
+    (folder / "standing" / "standing.sqlite").unlink()
+    add_standing(open_archive(folder), {"frost": DOCUMENTS["frost"]})
+    assert results == backtest(open_archive(folder), text, START, END + 1)
+    assert {tau for tau, _ in results if tau > START + 3600 * SECOND_NS}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_kept_of_a_surface_is_the_end_of_a_back_test(tmp_path: Path, seed: int) -> None:
+    folder = tmp_path / "a"
+    commits = make_archive(folder, seed, 6)
+    text = "Select x, value From surface_frost Where value > 4"
+    add_query(open_inputs(open_archive(folder)), "cold", text, LiveOptions(START, disorder_s=60.0), keep_s=86_400.0)
+    query = LiveQuery(open_archive(folder), open_store(folder), "cold")
+    for number, parts in enumerate(commits, 1):
+        commit(folder, number, parts)
+        query.step()
+    query.step(END + 2 * DAY_NS)
+    kept = query.entry.retention.kept_ns
+    assert kept > START
+    whole = backtest(open_archive(folder), text, START, END + 2 * DAY_NS)
+    held: dict[tuple[Any, ...], int] = {}
+    for (tau, row), count in whole.items():
+        if tau < kept:
+            held[row] = held.get(row, 0) + count
+    rows = {row: count for row, count in held.items() if count}
+    results = given(folder, "cold")
+    assert {row: count for row, count in _count_rows(results, kept).items() if count} == rows
+    assert {key: count for key, count in results.items() if key[0] >= kept} == {
+        key: count for key, count in whole.items() if key[0] >= kept
+    }
+
+
+def _count_rows(results: dict[tuple[int, Any], int], before_ns: int) -> dict[Any, int]:
+    counts: dict[Any, int] = {}
+    for (tau, row), count in results.items():
+        if tau < before_ns:
+            counts[row] = counts.get(row, 0) + count
+    return counts
