@@ -243,7 +243,7 @@ class ArchiveQuery:
     def refuse_surfaces(self, remedy: str) -> None:
         """Raise `InvalidQuery` if the query reads a surface, with what to do instead."""
         if self.surfaces:
-            raise InvalidQuery(f"{self.surfaces[0]} is computed for a back-test by time in one process; {remedy}")
+            raise InvalidQuery(f"{self.surfaces[0]} is computed in order of time, in one process; {remedy}")
 
     @cached_property
     def partitioning(self) -> Partitioning:

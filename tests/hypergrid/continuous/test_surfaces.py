@@ -202,7 +202,7 @@ def test_commands_and_the_catalogue_know_surfaces(archive: OpenArchive, tmp_path
     [
         ("Select x From surface_frots", {}, "unknown stream or relation 'surface_frots'; did you mean 'surface_frost'"),
         ("Select z From surface_frost", {}, "unknown column 'z'"),
-        ("Select x From surface_frost", {"order": "arrival"}, "surface_frost is computed for a back-test by time"),
+        ("Select x From surface_frost", {"order": "arrival"}, "surface_frost is computed in order of time"),
     ],
 )
 def test_bad_input_is_one_message(archive: OpenArchive, text: str, options: dict[str, str], message: str) -> None:
@@ -211,7 +211,7 @@ def test_bad_input_is_one_message(archive: OpenArchive, text: str, options: dict
 
 
 def test_a_query_over_the_tap_is_refused(archive: OpenArchive) -> None:
-    message = "surface_frost is computed for a back-test .* a query over the tap cannot read it: add a live query"
+    message = "surface_frost is computed in order of time.* a query over the tap cannot read it: add a live query"
     with pytest.raises(InvalidQuery, match=message):
         add_tap_query(
             archive,
@@ -230,7 +230,7 @@ def test_rows_at_once_are_refused(archive: OpenArchive) -> None:
 def test_tasks_on_spark_are_refused_before_spark_is_asked(archive: OpenArchive, tmp_path: Path) -> None:
     text = "Select x From surface_frost"
     query = hg.continuous(archive).query(text)
-    with pytest.raises(InvalidQuery, match="computed for a back-test by time in one process; leave --spark out"):
+    with pytest.raises(InvalidQuery, match="computed in order of time, in one process; leave --spark out"):
         backtest_on_spark(
             query,
             text,
