@@ -31,6 +31,7 @@ from hypergrid.execution.planning.dependencies import (
 from hypergrid.perspective import Interpolate, Perspective, QuerySpec, Recur, Surface
 from hypergrid.perspective.build.data_sources import PlanMemo
 from hypergrid.perspective.build.restrict import restrict
+from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.perspective.spec.document_time import clip_in_time
 from hypergrid.query import OpenArchive, Query
 from hypergrid.rewrite.rules import push_clip
@@ -44,7 +45,9 @@ LARGEST_CELLS: Final = 5_000_000
 """Cells of a surface times its slices within a stretch, at most: some half a gigabyte of changes."""
 
 SLICE_S: Final = 0.01
-"""What a slice that is computed by itself takes beside its cells, at least [s of a core]."""
+"""What a slice that is computed by itself takes beside its cells [s of a core]."""
+_SLICES_AHEAD: Final = 64
+"""Slices whose readings are read at once."""
 _KEPT_SLICES: Final = 4
 """Slices that were computed by themselves last, which are not computed again."""
 
@@ -190,15 +193,28 @@ class NamedSurface:
         """
         if self.bond:
             return self._compute_together(chosen)
-        values, variances = zip(*map(self._compute_slice, chosen), strict=True)
+        slices: list[tuple[Numbers, Numbers]] = []
+        for first in range(chosen.start, chosen.stop, _SLICES_AHEAD):
+            numbers = range(first, min(first + _SLICES_AHEAD, chosen.stop))
+            nodes = {number: restrict(self.clipped, slice(number, number + 1)) for number in numbers}
+            self._read_ahead([node for number, node in nodes.items() if number not in self._slices])
+            slices += [self._compute_slice(*each) for each in nodes.items()]
+        values, variances = zip(*slices, strict=True)
         return np.stack(values), np.stack(variances)
 
-    def _compute_slice(self, number: int) -> tuple[Numbers, Numbers]:
+    @staticmethod
+    def _read_ahead(nodes: list[Perspective]) -> None:
+        """Read what some slices need at once."""
+        for bases in zip(*(node.bases for node in nodes), strict=True):
+            if isinstance(source := bases[0].source, ArchiveSource):
+                source.read_ahead([base.window for base in bases])
+
+    def _compute_slice(self, number: int, node: Perspective) -> tuple[Numbers, Numbers]:
         known = self._slices
         if (held := known.get(number)) is not None:
             return held
         allowed = free_bytes() // 2
-        plan = make_plan(Surface(restrict(self.clipped, slice(number, number + 1))), allowed_bytes=allowed)
+        plan = make_plan(Surface(node), allowed_bytes=allowed)
         plan.check(allowed)
         *_, last = run(plan, watched=False)
         value, variance = last.outcome.value[0], last.outcome.variance

@@ -1,9 +1,9 @@
 """Base of one archive variable at one snapshot."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from hypergrid.topology import Regular, SeriesAxis
 # Reading takes half of the time of a query of one position, and others ask for positions nearby.
 MAX_CACHED_READINGS: Final = 200_000
 """Largest read that is cached."""
-_READS: Final[LruCache[tuple[int, str, tuple[tuple[str, Any], ...], Window, bytes], Readings]] = LruCache(64 << 20)
+ReadKey: TypeAlias = tuple[int, str, tuple[tuple[str, Any], ...], Window, bytes]
+_READS: Final[LruCache[ReadKey, Readings]] = LruCache(64 << 20)
 """Recent small reads of this process."""
 
 
@@ -105,15 +106,41 @@ class ArchiveSource:
         `index` counts the selected series. Few readings are cached, and are read-only.
         """
         # An archive that is opened again reads again, and finds what was damaged since.
-        key = self.archive.serial, self.variable.name, self.select, window, np.array(unread, np.int32).tobytes()
-        readings = _READS.peek(key)
+        readings = _READS.peek(self._make_key(window, unread))
         if readings is None:
             readings = self._read_stored(window, unread)
-            if len(readings) <= MAX_CACHED_READINGS:
-                readings.freeze()
-                # A series takes a pointer; its record is the archive's.
-                _READS.put(key, readings, readings.nbytes + 8 * len(readings.series) + 4 * len(unread) + 1000)
+            self._keep(window, unread, readings)
         return readings
+
+    def read_ahead(self, windows: Sequence[Window]) -> None:
+        """Read windows that overlap or follow each other at once, so that the next reads find them.
+
+        A read takes as long as that of its whole chunk.
+        """
+        extent = self.extent
+        missing = [window for window in windows if _READS.peek(self._make_key(window, ())) is None]
+        if extent is None or len(missing) < 2:  # noqa: PLR2004 - a single one is read as it is asked for
+            return
+        whole = Window(min(each.start_ns for each in missing), max(each.stop_ns for each in missing))
+        if self.readings * (whole.stop_ns - whole.start_ns) > MAX_CACHED_READINGS * (extent.stop_ns - extent.start_ns):
+            half = len(missing) // 2
+            self.read_ahead(missing[:half])
+            self.read_ahead(missing[half:])
+            return
+        readings = self._read_stored(whole, ())
+        starts_ns = readings.starts_ns()
+        for window in missing:
+            self._keep(window, (), readings.take_rows(window.holds(starts_ns)))
+
+    def _make_key(self, window: Window, unread: tuple[int, ...]) -> ReadKey:
+        return self.archive.serial, self.variable.name, self.select, window, np.array(unread, np.int32).tobytes()
+
+    def _keep(self, window: Window, unread: tuple[int, ...], readings: Readings) -> None:
+        if len(readings) <= MAX_CACHED_READINGS:
+            readings.freeze()
+            # A series takes a pointer; its record is the archive's.
+            size = readings.nbytes + 8 * len(readings.series) + 4 * len(unread) + 1000
+            _READS.put(self._make_key(window, unread), readings, size)
 
     def _read_stored(self, window: Window, unread: tuple[int, ...]) -> Readings:
         wider = Window(window.start_ns, window.stop_ns + self._longest_ns)

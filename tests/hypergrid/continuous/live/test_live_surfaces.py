@@ -13,6 +13,7 @@ from hypergrid.continuous.archive_query import ArchiveQuery, open_inputs
 from hypergrid.continuous.live import LiveOptions, LiveQuery, add_query, archive_versions, open_store
 from hypergrid.continuous.live.archive_versions import ArchiveVersions
 from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.readings import Position, Station
 from hypergrid.core.times import DAY_NS, SECOND_NS, Window
 from hypergrid.query import open_archive
 from tests.hypergrid.continuous.test_surfaces import GRID, KRIGED, MEANS, add_standing
@@ -108,6 +109,29 @@ def test_slices_that_late_readings_do_not_reach_are_not_given_again(tmp_path: Pa
     assert all(any(part.start_ns <= tau < part.stop_ns for part in changed) for tau in differing)
     # Windows end with the slices that differ.
     assert sum(part.stop_ns - part.start_ns for part in changed) < window.stop_ns - window.start_ns
+
+
+def test_a_station_that_moves_lets_all_be_evaluated_again(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    first, second, third = make_archive(folder, 6, 4)
+    texts = {name: QUERIES[name] for name in ("cells", "met")}
+    for name, text in texts.items():
+        add_query(open_inputs(open_archive(folder)), name, text, LiveOptions(START, disorder_s=60.0))
+    queries = [LiveQuery(open_archive(folder), open_store(folder), name) for name in texts]
+    commit(folder, 1, first)
+    for query in queries:
+        query.step()
+    earlier, moved = Position(None, 7.177, 45.867, 2300.0), Position(START_NS, 7.179, 45.868, 2310.0)
+    with Archive.open(folder).commit(batch="moved", message="moved", now_ns=START_NS + SECOND_NS) as writer:
+        writer.stations([Station("s0", "S0", (earlier, moved))])
+    commit(folder, 2, second)
+    for query in queries:
+        query.step()
+    commit(folder, 3, third)
+    for (name, text), query in zip(texts.items(), queries, strict=True):
+        query.step(END)
+        assert given(folder, name) == backtest(open_archive(folder), text, START, END), name
+        assert any(each.corrects is not None for each in open_store(folder).list_elements(name, limit=10**6))
 
 
 BOUND: Final[dict[str, tuple[dict[str, Any], str]]] = {
