@@ -57,7 +57,7 @@ def add_live(  # noqa: PLR0913 - options of a command
     table: TablesOption = None,
     keep: KeepOption = None,
 ) -> None:
-    """Add a query that follows the archive; it is kept beside it with the tables that it names."""
+    """Add a query that follows the archive; it is kept beside it with the tables and surfaces that it names."""
     from hypergrid.continuous.archive_query import open_inputs  # noqa: PLC0415 - numba and SQL
     from hypergrid.continuous.limits import ALLOWED_BYTES  # noqa: PLC0415 - as above
     from hypergrid.continuous.live import LiveOptions, add_query, find_start  # noqa: PLC0415 - as above
@@ -72,9 +72,10 @@ def add_live(  # noqa: PLR0913 - options of a command
     keep_s = parse_keep(keep, "--keep")
     store = add_query(inputs, name, read_statements(file), options, allowed_bytes=allowed_bytes, keep_s=keep_s)
     entry = store.find(name)
-    tables = f", with {len(entry.options.tables)} tables" if entry.options.tables else ""
+    kept = ", ".join([*entry.options.tables, *entry.options.surfaces])
+    beside = f"; kept with it as they are now: {kept}" if kept else ""
     show_message(
-        f"live query {name!r} begins at {format_instant(entry.options.start_ns)}{tables}; 'hypergrid cql step "
+        f"live query {name!r} begins at {format_instant(entry.options.start_ns)}{beside}; 'hypergrid cql step "
         f"{archive} --follow' or a server goes on with it"
     )
 
@@ -111,6 +112,7 @@ def list_live(archive: ArchiveArgument, *, as_json: JsonOption = False) -> None:
         "too late",
         "memory [bytes]",
         "tables",
+        "surfaces",
         "state",
     )
     show_table(
@@ -122,7 +124,7 @@ def list_live(archive: ArchiveArgument, *, as_json: JsonOption = False) -> None:
                 f"{row['disorder_s'] or 0:g} ({row['disorder_from']})", row["late_windows"],
                 row["kept_from"] or "start", row["too_late_windows"],
                 "unknown" if row["projected_bytes"] is None else row["projected_bytes"], ", ".join(row["tables"]),
-                row["problem"] or row["state"],
+                ", ".join(row["surfaces"]), row["problem"] or row["state"],
             )
             for row in rows
         ],
@@ -156,6 +158,7 @@ def _describe(archive: OpenArchive, store: LiveStore, entry: LiveEntry) -> dict[
         "disorder_s": options["disorder_s"] if entry.disorder_s is None else entry.disorder_s,
         "disorder_from": "arrivals" if options["disorder_s"] is None else "given",
         "tables": options["tables"],
+        "surfaces": {name: each["title"] for name, each in entry.options.surfaces.items()},
         "problem": problem,
         "state": _name_state(archive, entry),
     }

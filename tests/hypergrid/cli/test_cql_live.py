@@ -16,6 +16,7 @@ from hypergrid.cli.commands import app
 from hypergrid.continuous.live import open_store
 from hypergrid.core.errors import InvalidQuery, InvalidTime, NotFound
 from hypergrid.query import open_archive
+from tests.hypergrid.continuous.test_surfaces import DOCUMENTS, add_standing
 from tests.support.continuous_live_archives import QUERIES, backtest, commit, create, draw_commits, given
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -74,6 +75,26 @@ def test_queries_are_added_followed_and_read(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="live query"):
         run("rows", folder, "mean")
     assert [row["name"] for row in json.loads(run("list", folder, "--json"))] == ["near"]
+
+
+def test_surfaces_are_kept_with_a_query_and_listed(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    create(folder)
+    commits = draw_commits(8, 3)
+    commit(folder, 0, commits[0])
+    add_standing(open_archive(folder), {"frost": DOCUMENTS["frost"], "cold-air": DOCUMENTS["cold-air"]})
+    text = "Select max(value) as warmest From surface_frost"
+    answer = invoke("add", folder, "-", "--name", "warmest", "--disorder", "1min", text=text)
+    assert "kept with it as they are now: surface_frost; 'hypergrid cql step" in answer.stderr
+    for number in (1, 2):
+        commit(folder, number, commits[number])
+        run("step", folder)
+    (listed,) = json.loads(run("list", folder, "--json"))
+    assert (listed["surfaces"], listed["problem"]) == ({"surface_frost": "frost"}, None)
+    entry = open_store(folder).find("warmest")
+    expected = backtest(open_archive(folder), text, entry.options.start_ns, entry.heartbeat_ns or 0)
+    assert given(folder, "warmest") == expected
+    assert len(pd.read_csv(io.StringIO(run("rows", folder, "warmest")))) >= len(expected) > 3
 
 
 def test_results_are_kept_for_a_time(tmp_path: Path) -> None:

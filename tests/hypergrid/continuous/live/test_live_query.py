@@ -167,7 +167,7 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     store = add_query(open_inputs(archive), "mean", QUERIES["mean"], LiveOptions(START_NS))
     with pytest.raises(InvalidQuery, match="there is a live query 'mean' already"):
         add_query(open_inputs(archive), "mean", QUERIES["mean"], LiveOptions(START_NS))
-    with pytest.raises(InvalidQuery, match="needs a stream of the archive"):
+    with pytest.raises(InvalidQuery, match="needs a stream or a surface of the archive"):
         add_query(open_inputs(archive), "still", "Select station From stations", LiveOptions(START_NS))
     with pytest.raises(InvalidQuery, match="idle_s above 0"):
         add_query(open_inputs(archive), "idle", QUERIES["mean"], LiveOptions(START_NS, 0.0))
