@@ -26,9 +26,9 @@ from hypergrid.execution import Outcome, free_bytes, make_plan, run, to_dataset
 from hypergrid.execution.planning.dependencies import (
     Changes,
     affected_time_cells,
-    describe_step,
     is_fitted_to_data,
     needs_all_slices,
+    step_content,
 )
 from hypergrid.execution.running.result_cache import allocate
 from hypergrid.execution.running.run import collect_diagnostics
@@ -244,7 +244,7 @@ def _find_reason(old: Perspective, new: Perspective, changes: Changes | None) ->
     """Return the reason for a full recomputation; empty if an incremental update is exact."""
     if changes is None:
         return "the archive no longer knows what was written since"
-    if [describe_step(item) for item in old.list_chain()] != [describe_step(item) for item in new.list_chain()]:
+    if [step_content(item) for item in old.list_chain()] != [step_content(item) for item in new.list_chain()]:
         return "stations, layers or what is far from the grid changed"
     if _find_shift(old, new) is None:
         return "its time cells are others"

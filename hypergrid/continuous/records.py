@@ -35,6 +35,10 @@ Each is that of a property of series: where the number of these is known, no com
 """
 
 
+class RowNotHeld(HyperGridError, RuntimeError):
+    """A relation removed a row that it did not hold: what it is read from changed without being noticed."""
+
+
 class NoLongerKept(HyperGridError, LookupError):
     """Results of a live query after a number, of which some are not kept any more; the message says how to go on."""
 

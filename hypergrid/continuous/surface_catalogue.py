@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,15 +20,15 @@ from hypergrid.core.errors import HyperGridError, InvalidQuery, TooLarge
 from hypergrid.core.result_names import by_role
 from hypergrid.core.times import Window, format_duration
 from hypergrid.core.units import DIMENSIONLESS_TEXT
-from hypergrid.execution import free_bytes, make_plan, run
+from hypergrid.execution import Plan, free_bytes, make_plan, run
 from hypergrid.execution.planning.dependencies import (
     Changes,
     affected_time_cells,
-    describe_step,
     is_fitted_to_data,
     needs_all_slices,
+    step_content,
 )
-from hypergrid.perspective import Interpolate, Perspective, QuerySpec, Recur, Surface
+from hypergrid.perspective import Base, Interpolate, Perspective, QuerySpec, Recur, Surface
 from hypergrid.perspective.build.data_sources import PlanMemo
 from hypergrid.perspective.build.restrict import restrict
 from hypergrid.perspective.sources.archive_source import ArchiveSource
@@ -46,6 +46,8 @@ LARGEST_CELLS: Final = 5_000_000
 
 SLICE_S: Final = 0.01
 """What a slice that is computed by itself takes beside its cells [s of a core]."""
+_SLICE_BYTES: Final = 256 << 20
+"""Memory for which a slice by itself is planned, whatever is free [bytes]."""
 _SLICES_AHEAD: Final = 64
 """Slices whose readings are read at once."""
 _KEPT_SLICES: Final = 4
@@ -127,7 +129,7 @@ class NamedSurface:
                 "variogram={…} and trend"
             )
         if any(isinstance(item.operator, Recur) for item in chain):
-            return "its normals are those of all readings"
+            return "it compares with normals, for which each slice would need all of their readings"
         if needs_all_slices(self.clipped):
             return "its variance depends on all slices; give the standing query a correlation_time"
         if _has_whole_cells(self.query.question):
@@ -182,7 +184,7 @@ class NamedSurface:
         return chosen
 
     def compute(self, chosen: range) -> tuple[Numbers, Numbers]:
-        """Return values and variances of some slices, shape (slices, cells); NaN where a cell has none.
+        """Return values and variances of some slices, at least one, shape (slices, cells); NaN where a cell has none.
 
         Where slices do not depend on each other, each is computed by itself: those beside it change no bit of it.
 
@@ -193,35 +195,24 @@ class NamedSurface:
         """
         if self.bond:
             return self._compute_together(chosen)
+        known = self._slices
         slices: list[tuple[Numbers, Numbers]] = []
         for first in range(chosen.start, chosen.stop, _SLICES_AHEAD):
             numbers = range(first, min(first + _SLICES_AHEAD, chosen.stop))
-            nodes = {number: restrict(self.clipped, slice(number, number + 1)) for number in numbers}
-            self._read_ahead([node for number, node in nodes.items() if number not in self._slices])
-            slices += [self._compute_slice(*each) for each in nodes.items()]
+            plans = {number: self._plan_slice(number) for number in numbers if number not in known}
+            _read_ahead([base for plan in plans.values() for base in plan.surface.bases])
+            made = known | {number: _run_slice(plan) for number, plan in plans.items()}
+            slices += [made[number] for number in numbers]
+            known.clear()
+            known.update((number, made[number]) for number in numbers[-_KEPT_SLICES:])
         values, variances = zip(*slices, strict=True)
         return np.stack(values), np.stack(variances)
 
-    @staticmethod
-    def _read_ahead(nodes: list[Perspective]) -> None:
-        """Read what some slices need at once."""
-        for bases in zip(*(node.bases for node in nodes), strict=True):
-            if isinstance(source := bases[0].source, ArchiveSource):
-                source.read_ahead([base.window for base in bases])
-
-    def _compute_slice(self, number: int, node: Perspective) -> tuple[Numbers, Numbers]:
-        known = self._slices
-        if (held := known.get(number)) is not None:
-            return held
-        allowed = free_bytes() // 2
-        plan = make_plan(Surface(node), allowed_bytes=allowed)
-        plan.check(allowed)
-        *_, last = run(plan, watched=False)
-        value, variance = last.outcome.value[0], last.outcome.variance
-        known[number] = held = value, np.full_like(value, np.nan) if variance is None else variance[0]
-        if len(known) > _KEPT_SLICES:
-            del known[next(iter(known))]
-        return held
+    def _plan_slice(self, number: int) -> Plan:
+        # Blocks follow from what is allowed, and kriged values by blocks differ in the last bits.
+        plan = make_plan(Surface(restrict(self.clipped, slice(number, number + 1))), allowed_bytes=_SLICE_BYTES)
+        plan.check(free_bytes() // 2)
+        return plan
 
     @cached_property
     def _slices(self) -> dict[int, tuple[Numbers, Numbers]]:
@@ -254,17 +245,37 @@ class NamedSurface:
         changes
             Windows that were written since, by variable.
         """
-        chains = [[describe_step(item) for item in part.clipped.list_chain()] for part in (earlier, self)]
+        chains = [[step_content(item) for item in part.clipped.list_chain()] for part in (earlier, self)]
         if chains[0] != chains[1]:
             return None
         windows = []
         for part in (earlier, self):
             until = np.append(part.ends[1:], GREATEST_INTEGER)
             affected = affected_time_cells(part.clipped, changes)
-            windows += [
-                Window(*edges) for edges in zip(part.ends[affected].tolist(), until[affected].tolist(), strict=True)
-            ]
-        return windows
+            edges = zip(part.ends[affected].tolist(), until[affected].tolist(), strict=True)
+            windows += [Window(*each) for each in edges]
+        # Slices without readings come into being, too, where readings before or after them do.
+        count = min(len(earlier.ends), len(self.ends))
+        differing = np.flatnonzero(earlier.ends[:count] != self.ends[:count])
+        first = int(differing[0]) if len(differing) else count
+        others = [int(part.ends[first]) for part in (earlier, self) if first < len(part.ends)]
+        return windows + ([Window(min(others), GREATEST_INTEGER)] if others else [])
+
+
+def _read_ahead(bases: Sequence[Base]) -> None:
+    """Read what several slices need in one go."""
+    windows: dict[tuple[ArchiveSource, tuple[int, ...]], list[Window]] = {}
+    for base in bases:
+        if isinstance(base.source, ArchiveSource):
+            windows.setdefault((base.source, base.unread), []).append(base.window)
+    for (source, unread), each in windows.items():
+        source.read_ahead(each, unread)
+
+
+def _run_slice(plan: Plan) -> tuple[Numbers, Numbers]:
+    *_, last = run(plan, watched=False, is_part=True)
+    value, variance = last.outcome.value[0], last.outcome.variance
+    return value, np.full_like(value, np.nan) if variance is None else variance[0]
 
 
 def _has_whole_cells(question: QuerySpec) -> bool:

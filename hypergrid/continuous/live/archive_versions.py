@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise, starmap
 from typing import TypeAlias
 
 import numpy as np
@@ -16,7 +17,7 @@ from hypergrid.continuous.engine.batch import bits_of
 from hypergrid.continuous.live.evaluation import START
 from hypergrid.continuous.sources import ArchiveStreams, Stretch, list_demands, surface_changes
 from hypergrid.continuous.sources.readings import GAP_INTERVALS, HOUR_NS, RowReader, Rows, completion_ns, make_reader
-from hypergrid.continuous.surface_catalogue import NamedSurface
+from hypergrid.continuous.surface_catalogue import LARGEST_CELLS, NamedSurface
 from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound, TooLarge
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.query import OpenArchive
@@ -48,6 +49,8 @@ class ArchiveVersions:
     ------
     InvalidQuery
         A table of the query has instants, or slices of a surface depend on each other.
+    TooLarge
+        A slice of a surface has too many cells.
     """
 
     floor_ns: int = START
@@ -76,9 +79,16 @@ class ArchiveVersions:
             raise InvalidQuery(
                 "a live query needs a stream or a surface of the archive; this one reads other relations only"
             )
+        if query.bound.emit == "now":
+            query.refuse_surfaces("it knows no arrivals: leave EMIT NOW out")
         for name in self._surfaces:
-            if bond := query.inputs.surfaces[name].bond:
-                raise InvalidQuery(f"a live query cannot read {name}, slice by slice: {bond}")
+            surface = query.inputs.surfaces[name]
+            if surface.bond:
+                raise InvalidQuery(f"a live query cannot read {name}, slice by slice: {surface.bond}")
+            # A slice, and the one that it replaces.
+            if 2 * surface.cells > LARGEST_CELLS:
+                remedy = "keep a coarser standing query"
+                raise TooLarge(f"two slices of {name}", "cells", 2 * surface.cells, LARGEST_CELLS, remedy)
         self.open = lru_cache(_KEPT_SNAPSHOTS)(self._open)
         self._find_surface = lru_cache(_KEPT_SNAPSHOTS * max(len(self._surfaces), 1))(self._open_surface)
 
@@ -101,11 +111,7 @@ class ArchiveVersions:
         self, version: str, window: Window, texts: Texts
     ) -> Iterator[tuple[Mapping[str, ElementBatch], int]]:
         """Yield the changes of surfaces within a window, in parts of some cells, each with the heartbeat at its end."""
-        edges = {window.stop_ns}
-        for name in self._surfaces:
-            surface = self._find_surface(version, name)
-            ends = surface.ends[surface.ends.searchsorted(window.start_ns) : surface.ends.searchsorted(window.stop_ns)]
-            edges.update(ends[:: max(_CELLS_AT_ONCE // surface.cells, 1)][1:].tolist())
+        edges = {window.stop_ns}.union(*(self._list_edges(name, version, window) for name in self._surfaces))
         start = window.start_ns
         for stop in sorted(edges):
             given = self._read_surfaces(version, Window(start, stop), texts)
@@ -235,17 +241,30 @@ class ArchiveVersions:
                         return None
                 # One instant later, so that the slice that holds last is seen to end.
                 seen = Window(part.start_ns, part.stop_ns + 1).intersect(window)
-                difference = None if seen is None else self._find_changed_slices(name, versions, seen)
-                if difference is not None:
-                    differing.append(difference)
+                if seen is not None and (first := self._find_changed_slice(name, versions, seen)) is not None:
+                    differing.append(first)
+                    if first.stop_ns > past_ns:
+                        # All that follows is evaluated again in any case.
+                        break
         return differing
 
-    def _find_changed_slices(self, name: str, versions: tuple[str, str], window: Window) -> Window | None:
-        try:
-            return _find_difference(*(self._read_slices(name, each, window) for each in versions))
-        except TooLarge:
-            # All are evaluated again, in parts.
-            return window
+    def _find_changed_slice(self, name: str, versions: tuple[str, str], window: Window) -> Window | None:
+        """Return the first instants in a window at which a surface changes in another way; None if there are none."""
+        ends = {window.start_ns, window.stop_ns}
+        for version in versions:
+            ends.update(self._list_edges(name, version, window))
+        for part in starmap(Window, pairwise(sorted(ends))):
+            difference = _find_difference(*(self._read_slices(name, each, part) for each in versions))
+            if difference is not None:
+                return difference
+        return None
+
+    def _list_edges(self, name: str, version: str, window: Window) -> list[int]:
+        """Return instants within a window between which a surface has few cells."""
+        surface = self._find_surface(version, name)
+        ends = surface.ends[surface.ends.searchsorted(window.start_ns) : surface.ends.searchsorted(window.stop_ns)]
+        edges: list[int] = ends[:: max(_CELLS_AT_ONCE // surface.cells, 1)][1:].tolist()
+        return edges
 
     def _read_slices(self, name: str, version: str, window: Window) -> ElementBatch:
         """Return the changes of a surface in a window; from `START` on the rows that it holds at its end."""

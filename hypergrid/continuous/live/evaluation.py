@@ -20,6 +20,7 @@ from hypergrid.continuous.engine import ChangeBatch, ContinuousEngine, ElementBa
 from hypergrid.continuous.expressions import NULL_INTEGER
 from hypergrid.continuous.horizon import find_horizon
 from hypergrid.continuous.live.rows import Row, rows_of
+from hypergrid.continuous.records import RowNotHeld
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import Window
 
@@ -152,11 +153,23 @@ class LiveEvaluation:
         InvalidQuery
             The state is lost, and so are elements on which it depends.
         """
+        try:
+            return self._advance(old, new, heartbeat_ns, is_trusted=True)
+        except RowNotHeld:
+            given_ns = self.record.find_heartbeat()
+            if given_ns is None or given_ns <= self.start_ns:
+                raise
+            # A state may hold values that a numerical library of another version gives in other bits now.
+            self.forget()
+            return self._advance(old, new, heartbeat_ns, is_trusted=False)
+
+    def _advance(self, old: str | None, new: str, heartbeat_ns: int, *, is_trusted: bool) -> LiveStep:
+        """Go on; without trust in the states, all is evaluated again."""
         given_ns, held = self.record.find_heartbeat(), self.record.list_states()
         kept_ns = self._kept_ns = self.record.find_kept()
         # What is there from the start may differ until the first result, so states before that are of no use.
         known = sorted(each for each in held if given_ns is not None and self.start_ns < each <= given_ns)
-        engine = self._find_engine(new, given_ns)
+        engine = self._find_engine(new, given_ns) if is_trusted else None
         reached = given_ns if engine is None else engine.heartbeat
         assert reached is not None
         before = max(reached, self.start_ns)
@@ -169,7 +182,7 @@ class LiveEvaluation:
         redone_ns = None
         if engine is None:
             # Results after the newest state that can be read are given again: what differs is corrected.
-            base = self._find_readable(known)
+            base = self._find_readable(known) if is_trusted else None
             redone_ns = START if base is None else base.heartbeat
         windows: list[Window] | None = []
         too_late = 0

@@ -6,7 +6,8 @@ source.
 
 The windows in which an archive changed are propagated from the base to the surface by the same rules: a convert, a
 merge and an interpolation over space keep the time cells, an aggregate covers them, an interpolation in time reaches as
-far as its longest gap, and a normal reaches all cells that recur in it.
+far as its longest gap, and a normal reaches all cells that recur in it. `is_fitted_to_data` and `needs_all_slices` tell
+the steps whose cells depend on all slices, `step_content` what a step is whatever its time and snapshot.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -160,7 +161,9 @@ def propagate_to_cells(node: Perspective, leaf: Leaf) -> NDArray[np.bool_]:
     if isinstance(operator, Aggregate) and "time" in operator.dimensions:
         return _mask_covering(node, operator, leaf)
     if isinstance(operator, InterpolateInTime):
-        return _mask_around(node, operator.reach_ns(node.source.stations), leaf)
+        # A value of an interval stands at its middle.
+        longest_s = max((series.interval_s for base in node.list_bases() for series in base.series), default=0.0)
+        return _mask_around(node, operator.reach_ns(node.source.stations) + round(longest_s * SECOND_NS / 2), leaf)
     if isinstance(operator, Recur):
         return propagate_to_cells(node.source, leaf)[find_normal_cells(node.source.topology.time, time)]
     affected = np.logical_or.reduce([propagate_to_cells(source, leaf) for source in node.sources])
@@ -194,7 +197,7 @@ def needs_all_slices(node: Perspective) -> bool:
     return is_asked and over_time
 
 
-def describe_step(item: Perspective) -> object:
+def step_content(item: Perspective) -> object:
     """Return the content of a step, independent of time and snapshot."""
     return (item.topology.space.token(), "base" if isinstance(item.operator, Base) else item.operator.content())
 

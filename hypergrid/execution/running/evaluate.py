@@ -84,6 +84,7 @@ class Evaluator:
         meter: Meter | None = None,
         weights: WeightCache | None = WEIGHTS,
         reads_once: bool = False,
+        is_part: bool = False,
     ) -> None:
         """Configure the evaluation of a chain.
 
@@ -99,6 +100,8 @@ class Evaluator:
             Cache of kriging weights for other boxes; None: they are not cached.
         reads_once
             Whether only one perspective reads readings, so that unused ones can be counted as they pass.
+        is_part
+            Whether its slices are some of more, in which stations that are silent in these may report.
         """
         self._meter, self._weights = meter, weights
         self._pulled, self._buffers = pulled, buffers
@@ -127,6 +130,7 @@ class Evaluator:
         self._errors: dict[str, MeanErrors] = {}
         self._passed_tokens: set[str] = set()
         self.reads_in_pieces, self.reads_once = True, reads_once
+        self._is_part = is_part
 
     def hold(self, node: Perspective, cells: Cells) -> None:
         """Cache all cells of a materialised perspective; nothing below it is computed again."""
@@ -606,7 +610,7 @@ class Evaluator:
     ) -> tuple[Field, Metres, int]:
         key = field_key(node, operator)
         # Once the network is known, a station that is silent in this box reports in others.
-        has_reports = np.asarray(np.isfinite(values).any(axis=0) | (key in self._network_known))
+        has_reports = np.asarray(np.isfinite(values).any(axis=0) | self._is_part | (key in self._network_known))
         reporting = select_stations(node, operator, has_reports)
         for what, left_out in reporting.left_out.items():
             self.diagnostics.set_note(what, f"stations {what} are not used: {', '.join(left_out)}")

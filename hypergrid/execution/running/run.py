@@ -232,6 +232,7 @@ def run(
     watched: bool = True,
     outcome: Outcome | None = None,
     clock: Callable[[], float] = time.monotonic,
+    is_part: bool = False,
 ) -> Iterator[RunProgress]:
     """Compute a plan block by block of places, row by row.
 
@@ -245,6 +246,9 @@ def run(
         Receives the blocks and must have nothing computed yet; by default arrays in memory.
     clock
         Monotonic time [s].
+    is_part
+        Whether the slices are some of more: methods then accept a network by all its stations, as they do where all
+        slices are computed, and not only by those that report in these.
 
     Returns
     -------
@@ -257,7 +261,7 @@ def run(
     boxes: list[Times] = np.array_split(np.arange(times_count), -(-times_count // (plan.block_times or times_count)))
     buffers = make_buffers(surface, plan.strategy, boxes, blocks=-(-total // plan.block_cells))
     meter = Meter(clock)
-    evaluator = make_evaluator(plan, buffers, meter)
+    evaluator = make_evaluator(plan, buffers, meter, is_part=is_part)
     outcome.left_out, outcome.notes, outcome.work = evaluator.left_out, evaluator.diagnostics.notes, evaluator.work
     space_token = surface.topology.space.token()
     if len(boxes) > 1 and plan.block_cells >= total:
@@ -297,7 +301,7 @@ def _make_outcome(plan: Plan, *, watched: bool) -> Outcome:
     return Outcome(value, computed=np.zeros(topology.space.count, dtype=bool))
 
 
-def make_evaluator(plan: Plan, buffers: Buffers | None, meter: Meter) -> Evaluator:
+def make_evaluator(plan: Plan, buffers: Buffers | None, meter: Meter, *, is_part: bool = False) -> Evaluator:
     from_boxes = frozenset(item.token for item in pulled(plan.surface, plan.strategy.k))
     readers = [
         item
@@ -308,7 +312,7 @@ def make_evaluator(plan: Plan, buffers: Buffers | None, meter: Meter) -> Evaluat
     weights = WEIGHTS if allowed_bytes is None else WeightCache(allowed_bytes) if allowed_bytes else None
     return Evaluator(
         pulled=from_boxes, buffers=buffers, meter=meter, weights=weights,
-        reads_once=len(readers) <= 1,
+        reads_once=len(readers) <= 1, is_part=is_part,
     )  # fmt: skip
 
 

@@ -22,6 +22,8 @@ from hypergrid.topology import Regular, SeriesAxis
 # Reading takes half of the time of a query of one position, and others ask for positions nearby.
 MAX_CACHED_READINGS: Final = 200_000
 """Largest read that is cached."""
+READINGS_AHEAD: Final = 1_000_000
+"""Readings that are read in one go for several windows, at most: some 29 MB."""
 ReadKey: TypeAlias = tuple[int, str, tuple[tuple[str, Any], ...], Window, bytes]
 _READS: Final[LruCache[ReadKey, Readings]] = LruCache(64 << 20)
 """Recent small reads of this process."""
@@ -112,25 +114,31 @@ class ArchiveSource:
             self._keep(window, unread, readings)
         return readings
 
-    def read_ahead(self, windows: Sequence[Window]) -> None:
-        """Read windows that overlap or follow each other at once, so that the next reads find them.
+    def read_ahead(self, windows: Sequence[Window], unread: tuple[int, ...] = ()) -> None:
+        """Read adjacent or overlapping windows in one go and cache each, so that `read` finds them.
 
-        A read takes as long as that of its whole chunk.
+        Reading a window takes as long as reading the chunks that it touches. At most half of the cache is filled.
         """
-        extent = self.extent
-        missing = [window for window in windows if _READS.peek(self._make_key(window, ())) is None]
-        if extent is None or len(missing) < 2:  # noqa: PLR2004 - a single one is read as it is asked for
-            return
-        whole = Window(min(each.start_ns for each in missing), max(each.stop_ns for each in missing))
-        if self.readings * (whole.stop_ns - whole.start_ns) > MAX_CACHED_READINGS * (extent.stop_ns - extent.start_ns):
-            half = len(missing) // 2
-            self.read_ahead(missing[:half])
-            self.read_ahead(missing[half:])
-            return
-        readings = self._read_stored(whole, ())
-        starts_ns = readings.starts_ns()
-        for window in missing:
-            self._keep(window, (), readings.take_rows(window.holds(starts_ns)))
+        missing = [window for window in windows if _READS.peek(self._make_key(window, unread)) is None]
+        room, first = _READS.allowed_bytes // 2, 0
+        while first < len(missing) and room > 0:
+            whole, stop = missing[first], first + 1
+            for window in missing[stop:]:
+                wider = Window(min(whole.start_ns, window.start_ns), max(whole.stop_ns, window.stop_ns))
+                if self.count_chunks(wider) * self.chunk_readings > READINGS_AHEAD:
+                    break
+                whole, stop = wider, stop + 1
+            # A single one is read as it is asked for.
+            if stop > first + 1:
+                readings = self._read_stored(whole, unread)
+                starts_ns = readings.starts_ns()
+                for window in missing[first:stop]:
+                    part = readings.take_rows(window.holds(starts_ns))
+                    room -= part.nbytes
+                    if room < 0:
+                        return
+                    self._keep(window, unread, part)
+            first = stop
 
     def _make_key(self, window: Window, unread: tuple[int, ...]) -> ReadKey:
         return self.archive.serial, self.variable.name, self.select, window, np.array(unread, np.int32).tobytes()

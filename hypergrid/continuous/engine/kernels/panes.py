@@ -69,8 +69,8 @@ PARTS_USED, FREE_PART, STRAYS_USED, FREE_STRAY, LEFT, ENTERED, PANES, ADDED, UNT
 STATE_WORDS = 11
 """Words of `PaneState.state`, and their number.
 
-Parts and strays ever in use at a time and the first free one + 1; panes that left, that entered, and all in `panes`;
-parts ever added; the last instant that shows; slide and length of the window [ns], 0 without one.
+Parts (with part 0) and strays ever in use at a time and the first free one + 1; panes that left, that entered, and all
+in `panes`; parts ever added; the last instant that shows; slide and length of the window [ns], 0 without one.
 """
 
 
@@ -80,7 +80,8 @@ class PaneState(NamedTuple):
     parts: Integers
     """Shape (parts, `PART_WORDS` and those of accumulators).
 
-    The first is 0 and that of no group: no number fits it, so that a loop needs not ask whether a group has a part.
+    Part 0 is a dummy that belongs to no group and stays zero: no number fits it, so the loop need not test whether a
+    group has a part.
     """
     panes: Integers
     """Shape (panes, `PANE_WORDS`)."""
@@ -104,9 +105,10 @@ def round_up_to(stamp: Word, slide: Word) -> Word:
 
 @jit_inline
 def open_pane(panes: PaneState, stamp: Word) -> None:
-    """Append the pane of a stamp, in which no group has a part."""
+    """Append the pane of a stamp, and clear `current`: no group has a part in it yet."""
     state, slide, span = panes.state, panes.state[SLIDE], panes.state[SPAN]
     pane = index(state[PANES])
+    # If the last pane left, no group has a part any more, and `close_pane` cleared `current`.
     if pane > index(state[LEFT]):
         following = panes.panes[index(pane - 1), FIRST_PART]
         while following > 0:
@@ -198,10 +200,11 @@ def add_rare_to_part(panes: PaneState, part: Word, base: Word, sum_base: Word, b
 
 @jit_inline
 def add_usual(elements: GroupElements, panes: PaneState, first: Word, stop: Word) -> Word:
-    """Add usual elements from `first` on to the parts of their groups in the last pane.
+    """Add elements from `first` to before `stop`, all of the last pane, until one is not usual.
 
-    Usual is what has a group with a part in the pane, and a number that fits the 128 bits of the only sum. A loop that
-    does no more than this takes half of the time of one that could. Returns the first element that is not usual.
+    An element is usual if its group has a part in the pane and its number fits the 128 bits of the only sum. A loop
+    that does no more than this takes half of the time of one that could. Returns the first element that was not added,
+    or `stop`.
     """
     parts, current, numbers = panes.parts, panes.current, elements.group
     at, base = index(first), index(PART_WORDS + 1)
@@ -209,7 +212,7 @@ def add_usual(elements: GroupElements, panes: PaneState, first: Word, stop: Word
         bits = elements.arguments[0, at]
         part = index(current[index(numbers[at])])
         below = parts[part, index(base + LIMIT)] - ((bits >> 52) & 0x7FF)
-        if not np.uint64(below - 1) < np.uint64(SHIFTS):
+        if np.uint64(below - 1) >= np.uint64(SHIFTS):
             break
         parts[part, PART_ROWS] += 1
         parts[part, PART_WORDS] += 1
@@ -228,7 +231,7 @@ def find_part(groups: GroupState, elements: GroupElements, panes: PaneState, pla
 
 @jit_inline
 def find_stop(tau: Integers, first: Word, stamp: Word) -> Word:
-    """Return the first position after a stamp, from one on that is not: near ones are found in few steps."""
+    """Return the first position whose instant is after `stamp`, found by galloping from `first`, whose own is not."""
     low, step = index(first), index(1)
     while index(low + step) < len(tau) and tau[index(low + step)] <= stamp:
         low, step = index(low + step), index(2 * step)

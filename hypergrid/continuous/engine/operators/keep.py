@@ -10,6 +10,7 @@ from hypergrid.continuous.engine.kernels.bags import NONE, keep_rows
 from hypergrid.continuous.engine.operators.base import Needs, StepOperator
 from hypergrid.continuous.engine.row_store import RowStore
 from hypergrid.continuous.engine.row_table import RowTable, pack
+from hypergrid.continuous.records import RowNotHeld
 
 
 class Keep(StepOperator):
@@ -47,7 +48,7 @@ class Keep(StepOperator):
         slots = np.empty(len(elements), np.int64)
         done = keep_rows(self._ends, self._following, numbers, signs, fresh, slots)
         if done < len(elements):
-            raise AssertionError(f"a row was removed at {elements.tau[done]} ns before it was there")
+            raise RowNotHeld(f"a row was removed at {elements.tau[done]} ns before it was there")
         removed = signs < 0
         self._rows.release(slots[removed])
         left = numbers[removed]

@@ -182,18 +182,22 @@ class PaneGrouping(Grouping):
         super().load(state)
 
 
+_OPENED_BEFORE: Final = 7
+"""Word of the state, in earlier programs, in which the panes ever opened were counted."""
+
+
 def _adopt(
     parts: Integers, panes: Integers, strays: Integers, groups: Integers, layout: Integers, state: Integers
 ) -> list[Integers]:
-    """Return panes of an earlier program.
+    """Convert the panes of an earlier program, which had no dummy part 0: parts are numbered one higher now.
 
-    Their parts began with that of a group. Words of the state had the number of panes ever opened before that of parts,
-    words of a group its newest part and the number of the pane of that.
+    The state also had the number of panes ever opened, and each group its newest part with the number of the pane of
+    that, from which `current` follows. The other words of groups and states are as they were, in their order.
     """
-    opened, state = state[pane_kernel.ADDED], np.delete(state, pane_kernel.ADDED)
+    opened, state = state[_OPENED_BEFORE], np.delete(state, _OPENED_BEFORE)
     if not opened:
         state[pane_kernel.UNTIL] = NULL_INTEGER
-    parts = np.pad(parts, ((1, 0), (0, 0)))
+    parts, panes = np.pad(parts, ((1, 0), (0, 0))), panes.copy()
     state[pane_kernel.PARTS_USED] += 1
     # Numbers of parts; 0 is no part.
     ends = slice(pane_kernel.FIRST_PART, pane_kernel.LAST_PART + 1)

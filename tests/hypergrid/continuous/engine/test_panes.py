@@ -4,6 +4,7 @@ They hold what is projected.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -21,13 +22,14 @@ from hypergrid.continuous.engine.kernels.panes import (
     FIRST_PART,
     FOLLOWING,
     FREE_PART,
+    GROUP,
     LAST_PART,
+    LAST_STAMP,
     LEFT,
     PANES,
     PARTS,
     PARTS_USED,
     STRAYS_USED,
-    USUAL_LIMIT,
     PaneState,
 )
 from hypergrid.continuous.engine.operators import aggregate as aggregate_module
@@ -294,6 +296,7 @@ def test_all_that_is_written_has_room(seed: int, monkeypatch: pytest.MonkeyPatch
     for first, stop in pairwise([0, *np.sort(rng.integers(0, 700, 8)).tolist(), 700]):
         engine.push("S", ElementBatch(feed.tau[first:stop], tuple(each[first:stop] for each in feed.columns)))
         engine.advance(max(int(feed.tau[stop]), engine.heartbeat) if stop < 700 else GREATEST_INTEGER)
+        check_parts(operator)
         assert operator._groups.pool[NODES_USED] <= len(operator._groups.nodes)
 
 
@@ -349,32 +352,80 @@ def test_panes_are_counted_up_to_the_greatest_instant(seed: int) -> None:
         assert counted <= opened or last > GREATEST_INTEGER - span
 
 
-@pytest.mark.parametrize("words_of_group", [3, 4])
-def test_states_of_earlier_programs_go_on(words_of_group: int) -> None:
-    rng = np.random.default_rng(3)
-    tree, feed = make_tree(rng, is_plain=True), draw(rng, 600)
-    results, _ = run(tree, feed, [300], is_closed=False, is_restored=False)
-    engine = ContinuousEngine(tree)
-    engine.push("S", ElementBatch(feed.tau[:300], tuple(each[:300] for each in feed.columns)))
-    engine.advance(int(feed.tau[300]))
-    state = unpack_state(engine.save())
-    (held,) = (step["_panes"] for step in state["steps"] if "_panes" in step)
+def make_earlier(held: list[Integers], words_of_group: int) -> list[Integers]:
+    """Return saved panes as programs before part 0 wrote them: groups had their newest part and the number of its pane.
+
+    The state had twelve words, of which the eighth was the number of panes ever opened; 0 was an instant before the
+    first, and the earliest programs had no limit with a group.
+    """
     parts, panes, strays, groups, current, layout, words = held
-    assert current.any()
-    assert words[FREE_PART] > 0
-    assert words[PANES] > words[LEFT]
-    # Parts began with that of a group, and groups had their newest part and the number of its pane.
+    parts, panes, opened = parts.copy(), panes.copy(), 77 if len(panes) else 0
     for links in (parts[:, FOLLOWING], panes[:, FIRST_PART : LAST_PART + 1]):
         links[links > 0] -= 1
-    words[[PARTS_USED, FREE_PART]] -= 1
-    opened = 77
-    newest = [groups[:, PARTS], current - 1, np.where(current > 0, opened, opened - 1), groups[:, USUAL_LIMIT]]
-    groups = np.stack(newest[:words_of_group], axis=1)
-    held[:] = [parts[1:], panes, strays, groups, layout, np.insert(words, ADDED, opened)]
-    restored = ContinuousEngine.restore(tree, pack_state(state))
-    restored.push("S", ElementBatch(feed.tau[300:], tuple(each[300:] for each in feed.columns)))
-    restored.advance(int(feed.tau[-1]) + 100)
-    assert list_changes(restored.results()) == list_changes(results)
+    words = np.insert(words, 7, opened)
+    words[0] -= 1
+    words[1] -= words[1] > 0
+    if not opened:
+        words[9] = 0
+    newest = [groups[:, 0], current - 1, np.where(current > 0, opened, max(opened - 1, 0)), groups[:, 1]]
+    return [parts[1:], panes, strays, np.stack(newest[:words_of_group], axis=1), layout, words]
+
+
+@pytest.mark.parametrize("words_of_group", [3, 4])
+def test_states_of_earlier_programs_go_on(words_of_group: int) -> None:
+    met = Counter[str]()
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        tree, feed = make_tree(rng, is_plain=seed % 3 == 0), draw(rng, 300)
+        cut = 0 if seed % 8 == 0 else int(rng.integers(100, 200))
+        results, _ = run(tree, feed, [cut], is_closed=False, is_restored=False)
+        engine = ContinuousEngine(tree)
+        if cut:
+            engine.push("S", ElementBatch(feed.tau[:cut], tuple(each[:cut] for each in feed.columns)))
+            engine.advance(int(feed.tau[cut]))
+        state = unpack_state(engine.save())
+        (step,) = (step for step in state["steps"] if "_panes" in step)
+        _, panes, _, _, current, _, words = step["_panes"]
+        step["_panes"] = make_earlier(step["_panes"], words_of_group)
+        restored = ContinuousEngine.restore(tree, pack_state(state))
+        (operator,) = (each.operator for each in restored._plan.steps if isinstance(each.operator, PaneGrouping))
+        check_parts(operator)
+        is_filled = len(panes) > 0 and bool(feed.tau[cut] <= panes[-1, LAST_STAMP])
+        met.update(free=int(words[FREE_PART] > 0), begun=int(not len(panes)), filled=is_filled and bool(current.any()))
+        restored.push("S", ElementBatch(feed.tau[cut:], tuple(each[cut:] for each in feed.columns)))
+        restored.advance(int(feed.tau[-1]) + 100)
+        check_parts(operator)
+        assert list_changes(restored.results()) == list_changes(results), seed
+    # Parts that are free, no pane yet, and elements that follow in the last pane.
+    assert min(met["free"], met["begun"], met["filled"]) >= 6, met
+
+
+def check_parts(operator: PaneGrouping) -> None:
+    """Part 0 is empty, each other one is in a pane or free, and those of the last pane are the current ones."""
+    panes = operator._panes
+    state, seen = panes.state, {0}
+    counts, current = np.zeros_like(panes.current), np.zeros_like(panes.current)
+    assert not panes.parts[0].any()
+    for pane in range(state[LEFT], state[PANES]):
+        last, following = 0, panes.panes[pane, FIRST_PART]
+        while following > 0:
+            part = following - 1
+            assert part not in seen
+            seen.add(part)
+            group = panes.parts[part, GROUP]
+            counts[group] += 1
+            if pane == state[PANES] - 1:
+                current[group] = part
+            last, following = following, panes.parts[part, FOLLOWING]
+        assert last == panes.panes[pane, LAST_PART]
+    np.testing.assert_array_equal(panes.current, current)
+    np.testing.assert_array_equal(panes.groups[:, PARTS], counts)
+    following = state[FREE_PART]
+    while following > 0:
+        assert following - 1 not in seen
+        seen.add(following - 1)
+        following = panes.parts[following - 1, FOLLOWING]
+    assert len(seen) == state[PARTS_USED]
 
 
 @pytest.mark.parametrize("size", [20, 2000])
@@ -400,7 +451,7 @@ def test_windows_hold_the_parts_that_are_projected_at_most(seed: int, size: int)
     assert projection.part_words == operator._panes.parts.shape[1]
     assert explain.PANE_WORDS == operator._panes.panes.shape[1]
     assert projection.rows is not None
-    used = int(operator._panes.state[PARTS_USED])
+    used = int(operator._panes.state[PARTS_USED]) - 1
     # The pane that is filled follows those that the projection has.
     assert 0 < used <= projection.rows + groups
     assert panes <= projection.panes + 1

@@ -12,12 +12,15 @@ from hypergrid.continuous import surface_catalogue
 from hypergrid.continuous.archive_query import ArchiveQuery, open_inputs
 from hypergrid.continuous.live import LiveOptions, LiveQuery, add_query, archive_versions, open_store
 from hypergrid.continuous.live.archive_versions import ArchiveVersions
-from hypergrid.core.errors import InvalidQuery
-from hypergrid.core.readings import Position, Station
+from hypergrid.continuous.surface_catalogue import list_surfaces
+from hypergrid.core.errors import InvalidQuery, TooLarge
+from hypergrid.core.readings import Position, Readings, Series, Station
+from hypergrid.core.result_names import by_role
 from hypergrid.core.times import DAY_NS, SECOND_NS, Window
+from hypergrid.execution import Plan
 from hypergrid.query import open_archive
 from tests.hypergrid.continuous.test_surfaces import GRID, KRIGED, MEANS, add_standing
-from tests.support.continuous_live_archives import backtest, commit, create, draw_commits, given
+from tests.support.continuous_live_archives import NAMES, backtest, commit, create, draw_commits, given
 from tests.support.networks import START_NS
 
 MOVING: Final[dict[str, Any]] = {**MEANS, "time": {"step": "10min", "length": "30min"}}
@@ -132,6 +135,192 @@ def test_a_station_that_moves_lets_all_be_evaluated_again(tmp_path: Path) -> Non
         query.step(END)
         assert given(folder, name) == backtest(open_archive(folder), text, START, END), name
         assert any(each.corrects is not None for each in open_store(folder).list_elements(name, limit=10**6))
+
+
+H: Final = 3600
+
+
+def make_readings(
+    variable: str, rows: list[tuple[str, int, float]], *, interval_s: float = 150.0, statistic: str = "sample"
+) -> Readings:
+    """Return readings of stations at seconds after the start; those of an interval have its start as their stamp."""
+    stamp = "instant" if statistic == "sample" else "start"
+    series = tuple(
+        Series(variable, name, 2.0, 1, interval_s=interval_s, stamp=stamp, statistic=statistic)  # type: ignore[arg-type]
+        for name in NAMES
+    )
+    rows = sorted(rows)
+    stamps = np.array([START_NS + second * SECOND_NS for _, second, _ in rows], np.int64)
+    numbers = np.array([NAMES.index(name) for name, *_ in rows], np.int32)
+    values = np.array([value for *_, value in rows], float)
+    return Readings(series, numbers, stamps, values, np.ones(len(rows), np.uint8), stamps + SECOND_NS)
+
+
+def draw_rows(first_s: int, stop_s: int, step_s: int = 150) -> list[tuple[str, int, float]]:
+    return [
+        (name, second, 5.0 + number + float(np.sin(second / 1000.0)))
+        for number, name in enumerate(NAMES)
+        for second in range(first_s, stop_s, step_s)
+    ]
+
+
+def follow(folder: Path, texts: dict[str, str], start_ns: int) -> dict[str, LiveQuery]:
+    for name, text in texts.items():
+        add_query(open_inputs(open_archive(folder)), name, text, LiveOptions(start_ns, disorder_s=60.0))
+    return {name: LiveQuery(open_archive(folder), open_store(folder), name) for name in texts}
+
+
+def check_given(folder: Path, texts: dict[str, str], start_ns: int) -> None:
+    for name, text in texts.items():
+        heartbeat = open_store(folder).find(name).heartbeat_ns
+        assert heartbeat is not None
+        assert given(folder, name) == backtest(open_archive(folder), text, start_ns, heartbeat), name
+
+
+def test_an_outage_of_what_a_surface_is_of_is_seen_when_it_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    create(folder)
+    variables = ("air_temperature", "wind_speed")
+    commit(folder, 0, [make_readings(name, draw_rows(0, 2 * H)) for name in variables])
+    add_standing(
+        open_archive(folder), {"halves": {"variable": "air_temperature", "steps": [{**MEANS, "time": "30min"}]}}
+    )
+    texts = {
+        "held": "Select station, value From surface_halves",
+        "met": "Select h.station, h.value From surface_halves h, wind_speed [Now] w Where h.station = w.station",
+    }
+    queries = follow(folder, texts, START_NS)
+    for query in queries.values():
+        query.step()
+    commit(folder, 1, [make_readings("wind_speed", draw_rows(2 * H, 7 * H))])
+    for query in queries.values():
+        query.step(START_NS + 7 * H * SECOND_NS)
+    check_given(folder, texts, START_NS)
+    # Slices without readings come into being.
+    commit(folder, 2, [make_readings(name, draw_rows(7 * H, 8 * H)) for name in variables])
+    for query in queries.values():
+        query.step()
+    check_given(folder, texts, START_NS)
+    assert any(each.corrects is not None for each in open_store(folder).list_elements("held"))
+
+
+def test_values_of_intervals_reach_instants_around_their_middle(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    create(folder)
+    hours = [(name, hour * H, float(hour + number)) for number, name in enumerate(NAMES) for hour in range(12)]
+    commit(folder, 0, [make_readings("air_temperature", hours, interval_s=3600.0, statistic="mean")])
+    linear = {"op": "interpolate", "method": "linear", "time": "10min", "params": {"max_gap": "1h"}}
+    add_standing(open_archive(folder), {"between": {"variable": "air_temperature", "steps": [linear]}})
+    texts = {"between": "Select station, value From surface_between"}
+    start = START_NS + 378 * 60 * SECOND_NS
+    (query,) = follow(folder, texts, start).values()
+    query.step()
+    amended = make_readings("air_temperature", [("s1", 5 * H, 50.0)], interval_s=3600.0, statistic="mean")
+    commit(folder, 1, [amended])
+    query.step()
+    check_given(folder, texts, start)
+    assert any(each.corrects is not None for each in open_store(folder).list_elements("between"))
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("linear", {}),
+        ("radial_basis", {}),
+        ("inverse_distance", {}),
+        ("universal_kriging", {"variogram": KRIGED["params"]["variogram"]}),
+        ("ordinary_kriging", {**KRIGED["params"], "neighbours": 2}),
+    ],
+)
+def test_a_slice_with_few_stations_has_what_the_whole_query_gives_it(
+    tmp_path: Path, method: str, params: dict[str, Any]
+) -> None:
+    folder = tmp_path / "a"
+    create(folder)
+    stations = [
+        Station(name, name.upper(), (Position(None, 7.177 + 0.001 * number, 45.867 + 0.0015 * (number % 2), 2300.0),))
+        for number, name in enumerate(NAMES)
+    ]
+    with Archive.open(folder).commit(batch="places", message="places", now_ns=START_NS + 1) as writer:
+        writer.stations(stations)
+    # Slices of 10 minutes with two stations, with one and without any.
+    present = {3: ("s0", "s1"), 5: ("s0",), 7: ()}
+    rows = [row for row in draw_rows(0, 2 * H) if row[0] in present.get(row[1] // 600, NAMES)]
+    commit(folder, 1, [make_readings("air_temperature", rows)])
+    step = {"op": "interpolate", "method": method, "grid": GRID, "params": params}
+    document = {"variable": "air_temperature", "steps": [MEANS, step]}
+    add_standing(open_archive(folder), {"map": document})
+    result = by_role(open_archive(folder).query(document).compute())
+    surface = list_surfaces(open_archive(folder))["surface_map"]
+    value, _ = surface.compute(range(len(surface.ends)))
+    np.testing.assert_allclose(value, result["value"].to_numpy().reshape(value.shape), rtol=1e-9)
+    assert np.isfinite(value).any()
+
+
+def test_the_plan_of_a_slice_does_not_follow_from_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a"
+    make_archive(folder, 0, 2)
+    large = {**KRIGED, "grid": {"lon": "7.176", "lat": "45.866", "step": "0.000001", "shape": [4000, 4000]}}
+    add_standing(open_archive(folder), {"large": {"variable": "air_temperature", "steps": [MEANS, large]}})
+    surface = list_surfaces(open_archive(folder))["surface_large"]
+    plans = []
+    for free in (64 << 30, 2 << 30):
+        monkeypatch.setattr(surface_catalogue, "free_bytes", lambda free=free: free)
+        plans.append(surface._plan_slice(0))
+    assert plans[0].block_cells == plans[1].block_cells < surface.cells
+    monkeypatch.setattr(surface_catalogue, "free_bytes", lambda: 1 << 20)
+    with pytest.raises(TooLarge, match="bytes of memory"):
+        surface.compute(range(1))
+
+
+def test_values_that_a_library_gives_in_other_bits_are_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a"
+    commits = make_archive(folder, 9, 4)
+    texts = {"met": "Select h.station, h.value From surface_halves h, wind_speed [Now] w Where h.station = w.station"}
+    (query,) = follow(folder, texts, START).values()
+    commit(folder, 1, commits[0])
+    query.step()
+    held = given(folder, "met")
+    assert held
+    run_slice = surface_catalogue._run_slice
+
+    def drift(plan: Plan) -> tuple[Any, Any]:
+        value, variance = run_slice(plan)
+        return np.nextafter(value, np.inf), variance
+
+    monkeypatch.setattr(surface_catalogue, "_run_slice", drift)
+    for number in (2, 3):
+        commit(folder, number, commits[number - 1])
+        LiveQuery(open_archive(folder), open_store(folder), "met").step()
+        check_given(folder, texts, START)
+    assert held.keys() - given(folder, "met").keys()
+
+
+def test_a_new_series_lets_all_be_evaluated_again(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    create(folder)
+    rows = draw_rows(0, 4 * H)
+    commit(folder, 0, [make_readings("air_temperature", [row for row in rows if row[1] < 2 * H and row[0] != "s2"])])
+    add_standing(open_archive(folder), {"frost": DOCUMENTS["frost"]})
+    texts = {"cells": QUERIES["cells"]}
+    (query,) = follow(folder, texts, START).values()
+    query.step()
+    commit(folder, 1, [make_readings("air_temperature", [row for row in rows if row[1] >= H])])
+    query.step()
+    check_given(folder, texts, START)
+
+
+def test_what_cannot_be_live_is_refused_when_it_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a"
+    make_archive(folder, 0, 2)
+    inputs, options = open_inputs(open_archive(folder)), LiveOptions(START)
+    with pytest.raises(InvalidQuery, match="it knows no arrivals: leave EMIT NOW out"):
+        add_query(inputs, "now", "Select x From surface_frost EMIT NOW", options)
+    monkeypatch.setattr(archive_versions, "LARGEST_CELLS", 29)
+    with pytest.raises(TooLarge, match="two slices of surface_frost projects 30 cells, above the 29 allowed"):
+        add_query(inputs, "large", "Select x From surface_frost", options)
 
 
 BOUND: Final[dict[str, tuple[dict[str, Any], str]]] = {
