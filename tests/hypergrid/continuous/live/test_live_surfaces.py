@@ -222,6 +222,25 @@ def test_values_of_intervals_reach_instants_around_their_middle(tmp_path: Path) 
     assert any(each.corrects is not None for each in open_store(folder).list_elements("between"))
 
 
+@pytest.mark.parametrize("first_s", [600, 1200])
+def test_a_late_reading_of_the_slice_that_holds_at_the_start_is_seen(tmp_path: Path, first_s: int) -> None:
+    folder = tmp_path / "a"
+    create(folder)
+    commit(folder, 0, [make_readings("air_temperature", draw_rows(0, 2 * H))])
+    add_standing(open_archive(folder), {"frost": DOCUMENTS["frost"]})
+    # From 25 minutes on; the slice of the readings from 10 to 20 minutes holds until 30.
+    texts = {name: QUERIES[name] for name in ("cells", "met")}
+    queries = follow(folder, texts, START)
+    for query in queries.values():
+        query.step()
+    held = {name: given(folder, name) for name in texts}
+    commit(folder, 1, [make_readings("air_temperature", [("s1", first_s + 150, 9.0), ("s0", first_s + 300, 9.0)])])
+    for query in queries.values():
+        query.step()
+    check_given(folder, texts, START)
+    assert all(held[name] != given(folder, name) for name in texts)
+
+
 @pytest.mark.parametrize(
     ("method", "params"),
     [
