@@ -138,7 +138,7 @@ class Growing:
         shift = _find_shift(old, node) or 0
         wanted = affected_time_cells(node, changes) | _mask_new_cells(old, node, shift)
         # Every part is computed before any row changes, so that an error leaves the surface as it was.
-        parts = [(part, self._compute(restrict(node, part))) for part in _find_runs(wanted)]
+        parts = [(part, self._compute(restrict(node, part), is_part=True)) for part in _find_runs(wanted)]
         self._rows.move_rows(shift, node.topology.time.count, old.topology.time.count)
         for part, outcome in parts:
             self._rows.put_rows(part.start, outcome)
@@ -163,11 +163,11 @@ class Growing:
     def _allowed_memory(self) -> int:
         return free_bytes() // 2 if self._allowed_bytes is None else self._allowed_bytes
 
-    def _compute(self, node: Perspective) -> Outcome:
+    def _compute(self, node: Perspective, *, is_part: bool = False) -> Outcome:
         allowed = self._allowed_memory()
         plan = make_plan(Surface(node), allowed_bytes=allowed)
         plan.check(allowed)
-        return list(run(plan, watched=False))[-1].outcome
+        return list(run(plan, watched=False, is_part=is_part))[-1].outcome
 
 
 _ARRAYS: Final = ("value", "count", "possible", "variance", "variance_low")

@@ -85,9 +85,11 @@ def pieces_token(query: Query, ranges: Sequence[slice]) -> str:
 def compute_piece(query: Query, piece: slice, *, allowed_bytes: int | None = None) -> Outcome:
     """Compute a range of time cells; raises the errors of `Query.compute`."""
     allowed = free_bytes() // 2 if allowed_bytes is None else allowed_bytes
-    plan = make_plan(Surface(restrict(clip_query(query), piece)), allowed_bytes=allowed)
+    whole = clip_query(query)
+    node = restrict(whole, piece)
+    plan = make_plan(Surface(node), allowed_bytes=allowed)
     plan.check(allowed)
-    *_, last = run(plan, watched=False)
+    *_, last = run(plan, watched=False, is_part=node.topology.time.count < whole.topology.time.count)
     outcome = last.outcome
     # Both fields are of use only during the run, and are not saved.
     return replace(outcome, computed=np.zeros(0, dtype=bool), work={})

@@ -62,7 +62,7 @@ class SnapshotEvaluation:
         """Steps that the queries would run separately, and steps that were run."""
         self.asked_s = self.run_s = 0.0
         """Time that they would have taken, and took [s]."""
-        self._evaluator = Evaluator()
+        self._evaluator = Evaluator(is_part=True)
         self._steps: dict[str, EvaluationStep] = {}
         self._steps_by_kind: dict[str, dict[str, EvaluationStep]] = {}
         self._needed: dict[str, tuple[str, ...]] = {}

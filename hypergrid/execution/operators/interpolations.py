@@ -73,7 +73,9 @@ class ReportingStations:
         return self.stations.covariates.get(ELEVATION)
 
 
-def select_stations(node: Perspective, operator: Interpolate, has_reports: NDArray[np.bool_]) -> ReportingStations:
+def select_stations(
+    node: Perspective, operator: Interpolate, has_reports: NDArray[np.bool_], *, is_part: bool = False
+) -> ReportingStations:
     """Select the stations that an interpolation uses: placed, near, reporting, and with all covariates.
 
     Parameters
@@ -82,6 +84,8 @@ def select_stations(node: Perspective, operator: Interpolate, has_reports: NDArr
         The interpolation.
     has_reports
         Whether each series of its source reports, shape (series,).
+    is_part
+        Whether those that do not report are used, too, as they may outside of these slices.
     """
     axis = node.source.stations
     placing = place_stations(axis, operator)
@@ -96,7 +100,7 @@ def select_stations(node: Perspective, operator: Interpolate, has_reports: NDArr
         f"without {' or '.join(names)}": known | ~placing.near | ~has_reports,
     }
     left_out = {what: tuple(axis.series[i].station for i in np.flatnonzero(~kept)) for what, kept in lacking.items()}
-    used = np.flatnonzero(placing.near & has_reports & known)
+    used = np.flatnonzero(placing.near & (has_reports | is_part) & known)
     network_m = covariates[ELEVATION][placing.near & known] if ELEVATION in covariates else None
     return ReportingStations(
         used,

@@ -610,8 +610,8 @@ class Evaluator:
     ) -> tuple[Field, Metres, int]:
         key = field_key(node, operator)
         # Once the network is known, a station that is silent in this box reports in others.
-        has_reports = np.asarray(np.isfinite(values).any(axis=0) | self._is_part | (key in self._network_known))
-        reporting = select_stations(node, operator, has_reports)
+        has_reports = np.asarray(np.isfinite(values).any(axis=0) | (key in self._network_known))
+        reporting = select_stations(node, operator, has_reports, is_part=self._is_part)
         for what, left_out in reporting.left_out.items():
             self.diagnostics.set_note(what, f"stations {what} are not used: {', '.join(left_out)}")
         if reporting.heights_m is not None:
