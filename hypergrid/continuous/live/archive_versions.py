@@ -134,15 +134,14 @@ class ArchiveVersions:
         """Yield the elements of a window in canonical order, in parts, each with the heartbeat at its end."""
         done = window.start_ns
         for given, heartbeat in self._iterate_streams(version, window, texts):
-            waiting, upto = given, done
-            if self._surfaces and heartbeat > done:
-                # What the streams gave waits for the changes of surfaces.
-                for part, upto in self._iterate_surfaces(version, Window(done, heartbeat), texts):
-                    yield {**waiting, **part}, upto
-                    waiting = {}
-                done = heartbeat
-            else:
-                yield waiting, heartbeat
+            if not self._surfaces or heartbeat <= done:
+                yield given, heartbeat
+                continue
+            for part, upto in self._iterate_surfaces(version, Window(done, heartbeat), texts):
+                # Elements of streams beyond this part wait.
+                yield {**given, **part}, upto
+                given = {}
+            done = heartbeat
 
     def _iterate_streams(
         self, version: str, window: Window, texts: Texts
