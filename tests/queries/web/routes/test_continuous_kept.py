@@ -270,7 +270,7 @@ BAD: list[tuple[Any, int, str]] = [
     ({"name": "hot", "text": HOT, "disorder": "-1s"}, 422, "'disorder' of the continuous query 'hot'"),
     ({"name": "hot", "text": HOT, "disorder": 0}, 422, "needs a number and a unit"),
     ({"name": "hot", "text": HOT, "start": 3}, 422, "start needs an instant"),
-    ({"name": "hot", "text": "Select station From stations"}, 422, "needs a stream of the archive"),
+    ({"name": "hot", "text": "Select station From stations"}, 422, "needs a stream or a surface of the archive"),
     ({"name": "hot", "text": HOT, "alert": True}, 422, "is an object"),
     ({"name": "hot", "text": HOT, "alert": {"below": 3}}, 422, "unknown key of the alert"),
     ({"name": "hot", "text": HOT, "alert": {"to": ["archive"]}}, 422, "kept with it"),
