@@ -241,10 +241,11 @@ class ArchiveVersions:
                 # One instant later, so that the slice that holds last is seen to end.
                 seen = Window(part.start_ns, part.stop_ns + 1).intersect(window)
                 if seen is not None and (first := self._find_changed_slice(name, versions, seen)) is not None:
-                    differing.append(first)
                     if first.stop_ns > past_ns:
                         # All that follows is evaluated again in any case.
+                        differing.append(Window(first.start_ns, window.stop_ns))
                         break
+                    differing.append(first)
         return differing
 
     def _find_changed_slice(self, name: str, versions: tuple[str, str], window: Window) -> Window | None:
