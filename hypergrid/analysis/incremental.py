@@ -26,13 +26,13 @@ from hypergrid.execution import Outcome, free_bytes, make_plan, run, to_dataset
 from hypergrid.execution.planning.dependencies import (
     Changes,
     affected_time_cells,
-    is_fitted_to_data,
+    list_contents,
+    list_fitted_steps,
     needs_all_slices,
-    step_content,
 )
 from hypergrid.execution.running.result_cache import allocate
 from hypergrid.execution.running.run import collect_diagnostics
-from hypergrid.perspective import Interpolate, Perspective, QuerySpec, Recur, Surface
+from hypergrid.perspective import Perspective, QuerySpec, Recur, Surface
 from hypergrid.perspective.build.data_sources import SourceLookup
 from hypergrid.perspective.build.restrict import restrict
 from hypergrid.query import Query
@@ -244,7 +244,7 @@ def _find_reason(old: Perspective, new: Perspective, changes: Changes | None) ->
     """Return the reason for a full recomputation; empty if an incremental update is exact."""
     if changes is None:
         return "the archive no longer knows what was written since"
-    if [step_content(item) for item in old.list_chain()] != [step_content(item) for item in new.list_chain()]:
+    if list_contents(old) != list_contents(new):
         return "stations, layers or what is far from the grid changed"
     if _find_shift(old, new) is None:
         return "its time cells are others"
@@ -253,10 +253,7 @@ def _find_reason(old: Perspective, new: Perspective, changes: Changes | None) ->
         for item in new.list_chain()
     ):
         return "what is normal is of the new readings as well; clip the climatology to a time of its own"
-    fitted = [
-        item for item in new.list_chain() if isinstance(item.operator, Interpolate) and is_fitted_to_data(item.operator)
-    ]
-    if any(affected_time_cells(item.source, changes).any() for item in fitted):
+    if any(affected_time_cells(item.source, changes).any() for item in list_fitted_steps(new)):
         return (
             "the variogram is fitted to the new slices as well, or the trend chosen by them; give both, variogram={…} "
             "and trend, to keep them"

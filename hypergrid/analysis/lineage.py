@@ -24,7 +24,7 @@ from hypergrid.core.result_names import drop_file_variables, value_of
 from hypergrid.core.times import SECOND_NS, Window, format_instant, parse_instant
 from hypergrid.core.units import unit_symbol
 from hypergrid.execution import make_plan
-from hypergrid.execution.planning.dependencies import is_fitted_to_data
+from hypergrid.execution.planning.dependencies import list_fitted_steps
 from hypergrid.execution.running.trace import Trace, TracedReadings, find_values, trace
 from hypergrid.perspective import Base, Interpolate, Perspective, Surface
 from hypergrid.perspective.build.restrict import are_instants, restrict
@@ -241,11 +241,8 @@ def make_lineage(
 def _narrow(node: Perspective, index: Sequence[int]) -> tuple[Perspective, NDArray[np.bool_]]:
     """Narrow a surface to one cell, with the mask of that cell, unless a step learns from all slices."""
     space = node.topology.space
-    learns = any(
-        isinstance(item.operator, Interpolate) and is_fitted_to_data(item.operator) for item in node.list_chain()
-    )
     at = tuple(index)
-    if not learns:
+    if not list_fitted_steps(node):
         axes = len(axes_of(space))
         parts = tuple(slice(number, number + 1) for number in index[1 : 1 + axes])
         node = restrict(node, slice(index[0], index[0] + 1), parts)

@@ -24,11 +24,11 @@ from hypergrid.execution import Plan, free_bytes, make_plan, run
 from hypergrid.execution.planning.dependencies import (
     Changes,
     affected_time_cells,
-    is_fitted_to_data,
+    list_contents,
+    list_fitted_steps,
     needs_all_slices,
-    step_content,
 )
-from hypergrid.perspective import Base, Interpolate, Perspective, QuerySpec, Recur, Surface
+from hypergrid.perspective import Base, Perspective, QuerySpec, Recur, Surface
 from hypergrid.perspective.build.data_sources import PlanMemo
 from hypergrid.perspective.build.restrict import restrict
 from hypergrid.perspective.sources.archive_source import ArchiveSource
@@ -120,15 +120,14 @@ class NamedSurface:
     @cached_property
     def bond(self) -> str:
         """Why slices depend on each other, with what to do; empty if each can be computed by itself."""
-        chain = self.clipped.list_chain()
         if self.query.question.is_automatic:
             return "its method is chosen by all readings; give the standing query a method"
-        if any(isinstance(item.operator, Interpolate) and is_fitted_to_data(item.operator) for item in chain):
+        if list_fitted_steps(self.clipped):
             return (
                 "its variogram is fitted to all slices, or its trend chosen by them; give the standing query both, "
                 "variogram={…} and trend"
             )
-        if any(isinstance(item.operator, Recur) for item in chain):
+        if any(isinstance(item.operator, Recur) for item in self.clipped.list_chain()):
             return "it compares with normals, for which each slice would need all of their readings"
         if needs_all_slices(self.clipped):
             return "its variance depends on all slices; give the standing query a correlation_time"
@@ -245,8 +244,7 @@ class NamedSurface:
         changes
             Windows that were written since, by variable.
         """
-        chains = [[step_content(item) for item in part.clipped.list_chain()] for part in (earlier, self)]
-        if chains[0] != chains[1]:
+        if list_contents(earlier.clipped) != list_contents(self.clipped):
             return None
         windows = []
         for part in (earlier, self):

@@ -27,10 +27,10 @@ from hypergrid.core.tokens import token
 from hypergrid.core.version import VERSION
 from hypergrid.execution import Outcome, free_bytes, make_plan, make_streamed_plan, run, start_store, to_dataset
 from hypergrid.execution.operators.cells import Cells
-from hypergrid.execution.planning.dependencies import is_fitted_to_data, needs_all_slices
+from hypergrid.execution.planning.dependencies import list_fitted_steps, needs_all_slices
 from hypergrid.execution.running.result_cache import allocate
 from hypergrid.formats.results import swap, write
-from hypergrid.perspective import Interpolate, Recur, Surface
+from hypergrid.perspective import Recur, Surface
 from hypergrid.perspective.build.restrict import restrict
 from hypergrid.query import Query
 from hypergrid.topology import Periodic
@@ -67,8 +67,7 @@ def split_pieces(query: Query, *, workers: int) -> list[slice]:
     node = clip_query(query)
     times = node.topology.time.count
     chain = node.list_chain()
-    learnt = any(isinstance(item.operator, Interpolate) and is_fitted_to_data(item.operator) for item in chain)
-    if learnt or needs_all_slices(node) or isinstance(node.topology.time, Periodic):
+    if list_fitted_steps(node) or needs_all_slices(node) or isinstance(node.topology.time, Periodic):
         return [slice(0, times)]
     readings = sum(item.topology.count for item in node.list_bases())
     wanted = max(readings / READINGS_OF_A_PIECE, node.topology.count / CELLS_OF_A_PIECE)

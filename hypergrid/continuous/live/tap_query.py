@@ -21,7 +21,7 @@ from hypergrid.continuous.live.archive_versions import ArchiveVersions
 from hypergrid.continuous.live.disorder import TapClock
 from hypergrid.continuous.live.evaluation import LiveEvaluation, LiveStep
 from hypergrid.continuous.live.store import LiveEntry, LiveOptions, LiveStore, check_keep, open_store
-from hypergrid.continuous.live.tables import pack_tables, read_tables
+from hypergrid.continuous.live.tables import open_kept_inputs, pack_tables
 from hypergrid.continuous.live.tap_memory import LateLimits, TapArchive, TapBatch, TapMemory
 from hypergrid.continuous.names import check_live_name
 from hypergrid.continuous.sources import list_demands
@@ -125,7 +125,7 @@ class TapQuery:
         self._options = entry.options
         if entry.options.source != "tap":
             raise InvalidQuery(f"live query {name!r} follows the archive; 'hypergrid serve' evaluates it")
-        inputs = open_inputs(archive, read_tables(store, entry))
+        inputs = open_kept_inputs(archive, store, entry)
         query = ArchiveQuery(inputs, *inputs.choose(entry.text))
         self._at_once = query.bound.emit == "now"
         self._memory = TapMemory(archive.store, _list_variables(archive, query))

@@ -57,6 +57,5 @@ def _find_places(space: Space) -> tuple[NDArray[np.float64], NDArray[np.float64]
     if isinstance(space, SeriesAxis):
         return np.asarray(space.x, np.float64), np.asarray(space.y, np.float64)
     assert isinstance(space, Grid)
-    rows, columns = (np.asarray(axis.centres, np.float64) for axis in space.axes)
-    x, y = np.meshgrid(columns, rows)
-    return x.ravel(), y.ravel()
+    x, y = space.centres(np.arange(space.count)).T
+    return x, y

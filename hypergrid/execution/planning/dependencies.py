@@ -6,8 +6,8 @@ source.
 
 The windows in which an archive changed are propagated from the base to the surface by the same rules: a convert, a
 merge and an interpolation over space keep the time cells, an aggregate covers them, an interpolation in time reaches as
-far as its longest gap, and a normal reaches all cells that recur in it. `is_fitted_to_data` and `needs_all_slices` tell
-the steps whose cells depend on all slices, `step_content` what a step is whatever its time and snapshot.
+far as its longest gap, and a normal reaches all cells that recur in it. `list_fitted_steps` and `needs_all_slices` tell
+the steps whose cells depend on all slices, `list_contents` what steps are whatever their time and snapshot.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -197,9 +197,21 @@ def needs_all_slices(node: Perspective) -> bool:
     return is_asked and over_time
 
 
-def step_content(item: Perspective) -> object:
-    """Return the content of a step, independent of time and snapshot."""
-    return (item.topology.space.token(), "base" if isinstance(item.operator, Base) else item.operator.content())
+def list_fitted_steps(node: Perspective) -> list[Perspective]:
+    """Return the interpolations of a chain of which a new slice changes all slices (`is_fitted_to_data`)."""
+    return [
+        item
+        for item in node.list_chain()
+        if isinstance(item.operator, Interpolate) and is_fitted_to_data(item.operator)
+    ]
+
+
+def list_contents(node: Perspective) -> list[object]:
+    """Return the content of each step of a chain, independent of time and snapshot."""
+    return [
+        (item.topology.space.token(), "base" if isinstance(item.operator, Base) else item.operator.content())
+        for item in node.list_chain()
+    ]
 
 
 def _mask_covering(node: Perspective, operator: Aggregate, leaf: Leaf) -> NDArray[np.bool_]:

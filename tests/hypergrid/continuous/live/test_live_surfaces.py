@@ -65,14 +65,12 @@ def test_live_results_of_surfaces_are_one_backtest(tmp_path: Path, seed: int, mo
         monkeypatch.setattr(archive_versions, "_CELLS_AT_ONCE", 30)
         monkeypatch.setattr(surface_catalogue, "_KEPT_SLICES", 0)
     commits = make_archive(folder, seed, 7)
-    for name, text in QUERIES.items():
-        add_query(open_inputs(open_archive(folder)), name, text, LiveOptions(START, disorder_s=60.0))
+    queries = follow(folder, QUERIES, START)
     rng = np.random.default_rng(seed)
-    queries: dict[str, LiveQuery] = {}
     for number, parts in enumerate(commits, 1):
         commit(folder, number, parts)
         for name, text in QUERIES.items():
-            if rng.random() < 0.3 or name not in queries:
+            if rng.random() < 0.3:
                 queries[name] = LiveQuery(open_archive(folder), open_store(folder), name)
             if rng.random() < 0.7:
                 queries[name].step()
@@ -110,7 +108,7 @@ def test_slices_that_late_readings_do_not_reach_are_not_given_again(tmp_path: Pa
     }
     assert differing
     assert all(any(part.start_ns <= tau < part.stop_ns for part in changed) for tau in differing)
-    # Windows end with the slices that differ.
+    # Windows begin with the first slice that differs.
     assert sum(part.stop_ns - part.start_ns for part in changed) < window.stop_ns - window.start_ns
 
 
@@ -118,22 +116,20 @@ def test_a_station_that_moves_lets_all_be_evaluated_again(tmp_path: Path) -> Non
     folder = tmp_path / "a"
     first, second, third = make_archive(folder, 6, 4)
     texts = {name: QUERIES[name] for name in ("cells", "met")}
-    for name, text in texts.items():
-        add_query(open_inputs(open_archive(folder)), name, text, LiveOptions(START, disorder_s=60.0))
-    queries = [LiveQuery(open_archive(folder), open_store(folder), name) for name in texts]
+    queries = follow(folder, texts, START)
     commit(folder, 1, first)
-    for query in queries:
+    for query in queries.values():
         query.step()
     earlier, moved = Position(None, 7.177, 45.867, 2300.0), Position(START_NS, 7.179, 45.868, 2310.0)
     with Archive.open(folder).commit(batch="moved", message="moved", now_ns=START_NS + SECOND_NS) as writer:
         writer.stations([Station("s0", "S0", (earlier, moved))])
     commit(folder, 2, second)
-    for query in queries:
+    for query in queries.values():
         query.step()
     commit(folder, 3, third)
-    for (name, text), query in zip(texts.items(), queries, strict=True):
+    for name, query in queries.items():
         query.step(END)
-        assert given(folder, name) == backtest(open_archive(folder), text, START, END), name
+        assert given(folder, name) == backtest(open_archive(folder), texts[name], START, END), name
         assert any(each.corrects is not None for each in open_store(folder).list_elements(name, limit=10**6))
 
 
