@@ -13,6 +13,9 @@ SPREAD := --maxprocesses=4 --dist loadfile --no-loadscope-reorder
 # Many tests of the whole wait for other processes: one worker more than there are processors fills these waits. Two more
 # took as long on two processors, and a page was too slow for a test.
 WORKERS := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# A test that has not ended after ten minutes waits for something that never happens. Its worker ends with a traceback of
+# each thread; another takes over, but not again and again.
+HANGING := --max-worker-restart=1 -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 CHECK := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache
 # Bytecode is kept, also where the environment forbids it: else each process that a test starts compiles all it imports.
 quick test soak: export PYTHONDONTWRITEBYTECODE :=
@@ -102,7 +105,7 @@ quick: warm ## most tests, with fewer cases of each, after each change (at most 
 test: chromium firefox mosquitto judges atlas warm ## check, and all tests but the long proofs (40 minutes on two processors; ARGS go to pytest)
 	@# Side by side; what the check says comes last.
 	@{ $(CHECK); } >.venv/check.log 2>&1 & checking=$$!; \
-	$(BIN)/python -m pytest -n $(WORKERS) $(SPREAD) $(ARGS); tested=$$?; \
+	$(BIN)/python -m pytest -n $(WORKERS) $(SPREAD) $(HANGING) $(ARGS); tested=$$?; \
 	wait $$checking; checked=$$?; cat .venv/check.log; \
 	if [ $$checked -ne 0 ]; then echo "make check failed: see above" >&2; fi; exit $$((tested || checked))
 
