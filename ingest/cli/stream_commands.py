@@ -1,7 +1,6 @@
 """The command `hypergrid stream`; Spark and ingest are imported only when it is called."""
 
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +14,7 @@ from rich.text import Text
 from hypergrid.cli.archive_argument import ArchiveArgument
 from hypergrid.cli.console import STDERR, show_json, show_line, show_message
 from hypergrid.cli.options import JsonOption
+from hypergrid.core.stop_signals import stop_at_signals
 from hypergrid.core.times import SECOND_NS, parse_duration
 
 if TYPE_CHECKING:
@@ -68,34 +68,24 @@ def stream(
         until_idle=until_idle or by_arrival,
         by_arrival=by_arrival,
     )
-    stopping = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: stopping.set())
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        # nohup ignores SIGHUP, which must stay so.
-        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
-        with ExitStack() as stack:
-            listeners = [stack.enter_context(_show_progress(quiet=as_json))]
-            if metrics_port is not None:
-                listeners.append(stack.enter_context(_serve_metrics(archive, metrics_port)))
+    with ExitStack() as stack:
+        stopping = stack.enter_context(stop_at_signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+        listeners = [stack.enter_context(_show_progress(quiet=as_json))]
+        if metrics_port is not None:
+            listeners.append(stack.enter_context(_serve_metrics(archive, metrics_port)))
 
-            def note(status: "StreamStatus") -> None:
-                for listener in listeners:
-                    listener(status)
+        def note(status: "StreamStatus") -> None:
+            for listener in listeners:
+                listener(status)
 
-            report = run(
-                archive,
-                how,
-                now_ns=time.time_ns,
-                on_status=note,
-                on_warning=lambda text: show_message(f"warning: {text}"),
-                stopping=stopping,
-            )
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        report = run(
+            archive,
+            how,
+            now_ns=time.time_ns,
+            on_status=note,
+            on_warning=lambda text: show_message(f"warning: {text}"),
+            stopping=stopping,
+        )
     if as_json:
         show_json(report.to_dict())
     else:

@@ -1,7 +1,6 @@
 """The command `hypergrid cql watch`."""
 
 import signal
-import threading
 import time
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +14,7 @@ from hypergrid.cli.cql_run import TablesOption, parse_tables
 from hypergrid.continuous.names import parse_keep
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.names import make_slug
+from hypergrid.core.stop_signals import stop_at_signals
 from hypergrid.core.times import parse_wait
 from hypergrid.query import open_archive
 
@@ -73,11 +73,6 @@ def watch_tap(
         show_message(f"{name} is added; it begins now")
     if only_add:
         return
-    stopping = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with stop_at_signals(signal.SIGTERM, signal.SIGINT) as stopping:
         show_message(f"{archive}: queries over the tap are evaluated; 'hypergrid serve' delivers their alerts")
         TapService(opened, notify=lambda text: show_message(f"warning: {text}")).run(stopping)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from hypergrid.core.errors import ArchiveConflict, HyperGridError, InvalidDeployment, NotFound
 from hypergrid.core.files import replace_atomically
+from hypergrid.core.stop_signals import stop_at_signals
 from hypergrid.core.times import floor_to_microsecond
 from ingest.deployment.deployment_file import Deployment, load, read_versions
 from ingest.deployment.topics import Broker, address
@@ -392,11 +393,12 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--by-arrival", action="store_true", help="replay the files in the order of arrival, and end")
     parser.add_argument("--parent", type=int, help="number of the process to end with")
     given = parser.parse_args(words)
-    stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # Under nohup, SIGHUP stays ignored.
-        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda *_: stopping.set())
+    with stop_at_signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as stopping:
+        return _receive(given, stopping)
+
+
+def _receive(given: argparse.Namespace, stopping: threading.Event) -> int:
+    """Run the receiver until it is stopped or has all, and return the exit status."""
     try:
         described = given.deployment
         deployment = read_versions(described)[-1].deployment if described.is_dir() else load(described)

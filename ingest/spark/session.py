@@ -235,31 +235,39 @@ def abandon(scratch: Path | None = None) -> None:
 def stop(running: SparkSession, *, patience_s: float = 20.0) -> None:
     """Stop the session and end its JVM, which frees its memory and temporary files.
 
-    A JVM that has not ended by itself within `patience_s` [s] is killed.
+    A JVM that does not answer, or has not ended by itself, within `patience_s` [s] is killed.
     """
-    gateway = SparkContext._gateway
-    scratch = None
-    # A JVM that is already dead, for example killed, cannot be asked.
-    with contextlib.suppress(*GONE):
-        scratch = running.conf.get("spark.local.dir")
-    with contextlib.suppress(*GONE):
-        running.stop()
-    if gateway is not None:
-        # Spark keeps its JVM for a next session until Python ends, but a server that runs for days must not carry it.
+    gateway, scratch = SparkContext._gateway, list[str | None]()
+
+    def ask() -> None:
+        # A JVM that is already dead, for example killed, cannot be asked.
         with contextlib.suppress(*GONE):
-            gateway.shutdown()
-        process = getattr(gateway, "proc", None)
-        if process is not None:
-            # The JVM ends when its input is closed.
-            process.stdin.close()
-            try:
-                process.wait(timeout=patience_s)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            scratch.append(running.conf.get("spark.local.dir"))
+        with contextlib.suppress(*GONE):
+            running.stop()
+        # Spark keeps its JVM for a next session until Python ends, but a server that runs for days must not carry it.
+        if gateway is not None:
+            with contextlib.suppress(*GONE):
+                gateway.shutdown()
+
+    # One that answers no more would be waited for without end.
+    asking = threading.Thread(target=ask, name="stop-spark", daemon=True)
+    asking.start()
+    asking.join(patience_s)
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        # The JVM ends when its input is closed.
+        process.stdin.close()
+        try:
+            process.wait(timeout=0.0 if asking.is_alive() else patience_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            asking.join(patience_s)
+    if gateway is not None:
         _forget()
-    if scratch:
-        shutil.rmtree(scratch, ignore_errors=True)
+    for folder in filter(None, scratch):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _forget() -> None:

@@ -179,9 +179,13 @@ def axe() -> str | None:
 def serious(page: Page, source: str) -> list[tuple[str, str, list[Any]]]:
     """Return what axe-core finds that is more than minor."""
     page.evaluate(source)
-    # Colours of buttons change over some hundredths of a second, as after a change of theme.
+    # Colours of buttons change over some hundredths of a second, as after a change of theme; a page that is not drawn
+    # never ends it.
     found = page.evaluate(
-        "() => Promise.allSettled(document.getAnimations().map((one) => one.finished)).then(() => axe.run())"
+        """() => Promise.race([
+            Promise.allSettled(document.getAnimations().map((one) => one.finished)),
+            new Promise((resolve) => setTimeout(resolve, 5000)),
+        ]).then(() => axe.run())"""
     )
     return [
         (one["id"], one["help"], [node["target"] for node in one["nodes"]][:4])

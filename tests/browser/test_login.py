@@ -150,7 +150,8 @@ def test_logging_out_leaves_nothing_in_sight(page: Page, guarded: str, keys: dic
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_role("dialog", name="Login needed")).to_be_visible()
     assert page.locator("#stations-list").count() == 0
-    assert page.evaluate("() => fetch('api/v1/variables').then((answer) => answer.status)") == 401
+    asking = "() => fetch('api/v1/variables', {signal: AbortSignal.timeout(60000)}).then((answer) => answer.status)"
+    assert page.evaluate(asking) == 401
     log_in(page, keys["read"])
     expect(page.locator("#stations-list tbody tr").first).to_be_visible()
 

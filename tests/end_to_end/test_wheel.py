@@ -18,6 +18,7 @@ from typing import Final
 import pytest
 from packaging.requirements import Requirement
 
+from tests.support.processes import ending
 from tests.test_setup import tracked_files
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -98,7 +99,9 @@ def without_java(commands: Path) -> dict[str, str]:
 
 
 def run(*command: str | Path, folder: Path, env: Mapping[str, str] | None = None) -> str:
-    done = subprocess.run(command, cwd=folder, env=env or environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=env or environment(), capture_output=True, text=True, timeout=500, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -113,7 +116,8 @@ def address(installed: Path, demo: Path) -> Iterator[str]:
 def serving(commands: Path, archive: Path, env: Mapping[str, str]) -> Iterator[str]:
     """Serve an archive; yield the address."""
     command = [commands / "hypergrid", "serve", archive, "--port", "0"]
-    with subprocess.Popen(command, cwd=archive.parent, env=env, stderr=subprocess.PIPE, text=True) as process:
+    process = subprocess.Popen(command, cwd=archive.parent, env=env, stderr=subprocess.PIPE, text=True)
+    with process, ending(process):
         assert process.stderr is not None
         try:
             said = list[str]()
@@ -126,6 +130,7 @@ def serving(commands: Path, archive: Path, env: Mapping[str, str]) -> Iterator[s
                 pytest.fail(f"the server did not say where it is: {said}")
         finally:
             process.terminate()
+            process.wait(60)
 
 
 def test_a_wheel_has_one_package_under_a_name_of_its_own(wheel: Path) -> None:

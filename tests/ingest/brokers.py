@@ -15,6 +15,8 @@ import pytest
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
+from tests.support.processes import ending
+
 PLACES = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"))
 
 
@@ -84,8 +86,9 @@ class RunningBroker:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End it; by `SIGKILL` it loses what it did not save."""
         if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait()
+            with ending(self._process):
+                self._process.send_signal(number)
+                self._process.wait(60)
             self._process = None
 
 

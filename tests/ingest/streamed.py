@@ -15,6 +15,7 @@ from hypergrid.archive import Archive
 from ingest.deployment.arrival_table import read_arrivals
 from ingest.formats.sensorscope import COLUMNS
 from ingest.sources.spool import Spool, SpoolRecord
+from tests.support.processes import ending
 
 SAMPLE = Path(__file__).resolve().parents[2] / "station_data" / "sample"
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,8 +115,9 @@ class Streaming:
 
     def end(self) -> int:
         """Wait for its end; return its status."""
-        self.until(10**9)
-        return self.process.wait()
+        with ending(self.process):
+            self.until(10**9)
+            return self.process.wait()
 
 
 def everything(folder: Path) -> dict[tuple[object, ...], tuple[object, ...]]:

@@ -12,17 +12,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support.processes import ending
+
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = """
-import signal, sys, threading, time
+import signal, sys, time
 from pathlib import Path
 from hypergrid.core.settings import Settings
+from hypergrid.core.stop_signals import stop_at_signals
 from hypergrid.query import open_archive
 from queries.standing.service import StandingQueries
-stopping = threading.Event()
-signal.signal(signal.SIGTERM, lambda *_: stopping.set())
 settings = Settings(webhook_hosts=("127.0.0.1",))
-with StandingQueries(open_archive(Path(sys.argv[1])), settings, clock=time.time_ns) as standing:
+with stop_at_signals(signal.SIGTERM) as stopping, StandingQueries(
+    open_archive(Path(sys.argv[1])), settings, clock=time.time_ns
+) as standing:
     standing.start()
     print("ready", flush=True)
     stopping.wait()
@@ -99,8 +102,9 @@ class Program:
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait()
+            with ending(self._process):
+                self._process.send_signal(number)
+                self._process.wait(60)
             self._process = None
 
     def restart(self) -> None:

@@ -18,6 +18,7 @@ from hypergrid.core.errors import InvalidQuery, InvalidTime, NotFound
 from hypergrid.query import open_archive
 from tests.hypergrid.continuous.test_surfaces import DOCUMENTS, add_standing
 from tests.support.continuous_live_archives import QUERIES, backtest, commit, create, draw_commits, given
+from tests.support.processes import ending
 
 ROOT = Path(__file__).resolve().parents[3]
 NEAR = "Select Istream(a.station, a.value) From air_temperature [Now] a, limits l "
@@ -123,9 +124,9 @@ def test_rows_are_followed_until_their_reader_has_enough(tmp_path: Path) -> None
     run("add", folder, "-", "--name", "mean", "--disorder", "1min", text=QUERIES["mean"])
     words = [sys.executable, "-m", "hypergrid", "cql", "rows", str(folder), "mean", "--follow", "--every", "100ms"]
     paths = os.pathsep.join((os.environ.get("PYTHONPATH", ""), str(ROOT)))
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths}
-    ) as process:
+    environment = {**os.environ, "PYTHONPATH": paths}
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    with process, ending(process):
         assert process.stdout is not None
         assert process.stderr is not None
         lines = [json.loads(process.stdout.readline())]

@@ -73,3 +73,28 @@ def test_a_session_is_quiet_and_leaves_nothing(times: int, tmp_path: Path) -> No
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
     assert list(folder.iterdir()) == []
     assert list(scratch.iterdir()) == []
+
+
+def test_a_jvm_that_answers_no_more_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, time\n"
+        "from pyspark import SparkContext\n"
+        "from ingest.spark.session import session, stop\n"
+        "spark = session(cores=1)\n"
+        "frozen = SparkContext._gateway.proc\n"
+        "os.kill(frozen.pid, signal.SIGSTOP)\n"
+        "stop(spark, patience_s=2.0)\n"
+        "assert frozen.returncode == -signal.SIGKILL\n"
+        "assert SparkContext._gateway is None\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    # pyspark warns that it could not end the JVM.
+    assert (answer.returncode, answer.stdout) == (0, "")
+    assert "Traceback" not in answer.stderr
