@@ -72,6 +72,8 @@ class ElementBatch(NamedTuple):
         if self.sign is not None:
             if self.sign.shape != self.tau.shape:
                 raise InvalidQuery(f"input {name!r} needs {len(self.tau)} signs; got {self.sign.shape}")
+            if self.sign.dtype != np.int8:
+                raise InvalidQuery(f"input {name!r} needs signs as int8; got {self.sign.dtype}")
             if is_stream and (self.sign != 1).any():
                 raise InvalidQuery(f"stream {name!r} cannot remove elements; give a relation, or signs of +1")
 

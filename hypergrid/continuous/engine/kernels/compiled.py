@@ -5,7 +5,7 @@ The loops read columns as 64-bit integers whatever their kind, so each function 
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from hypergrid.core.machine_code import Compiled, compile_into, find_cache_folder
 from hypergrid.wo_join import compiled as hints
@@ -23,15 +23,38 @@ Word: TypeAlias = Any
 index: Callable[[Word], Word] = hints.index
 """Convert an integer to 64 bits, promising that it is not negative; behaviour is undefined if it is."""
 
-FUNCTIONS: Final[list[Any]] = []
+FUNCTIONS: Final["list[SpecialisedFunction]"] = []
 """Functions that Python calls, once their modules are imported: a closed list of at most twelve."""
+
+
+class SpecialisedFunction:
+    """A compiled function with one specialisation, which Python calls without looking for it again.
+
+    To look takes 6 us for thirty arrays, which is longer than small batches take in a loop.
+    """
+
+    checks_types = False
+    """Whether each call looks all the same; arguments of other types than those of the first call raise `TypeError`."""
+
+    def __init__(self, dispatcher: Any) -> None:  # noqa: ANN401 - numba has no types
+        self.dispatcher = dispatcher
+        self._enter: Callable[..., Any] | None = None
+
+    def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - arrays and tuples of them
+        if self._enter is None or self.checks_types:
+            result = self.dispatcher(*arguments)
+            [specialisation] = self.dispatcher.overloads.values()
+            self.dispatcher.disable_compile()
+            self._enter = specialisation.entry_point
+            return result
+        return self._enter(*arguments)
 
 
 def jit(function: Compiled) -> Compiled:
     """Compile a function that creates no arrays, for Python."""
-    compiled = compile_into(_FOLDER, set(), counted=False)(function)
+    compiled = SpecialisedFunction(compile_into(_FOLDER, set(), counted=False)(function))
     FUNCTIONS.append(compiled)
-    return compiled
+    return cast(Compiled, compiled)
 
 
 def jit_inline(function: Compiled) -> Compiled:

@@ -23,7 +23,9 @@ from hypergrid.continuous.engine import ContinuousEngine, ElementBatch
 from hypergrid.continuous.engine.engine import STATELESS_ROUND, cut_rounds
 from hypergrid.continuous.engine.kernels import compiled
 from hypergrid.continuous.engine.kernels import join as join_kernel
+from hypergrid.continuous.engine.kernels.rows import release_rows
 from hypergrid.continuous.engine.operators import join as join_operator
+from hypergrid.continuous.engine.row_table import RowTable
 from hypergrid.continuous.engine.warm import warm
 from hypergrid.continuous.expressions import NULL_INTEGER, Constant, Operation, Reference
 from hypergrid.continuous.rewrite import rewrite
@@ -134,6 +136,8 @@ def test_bad_input_is_named() -> None:
     columns = (np.zeros(1, np.int64), np.zeros(1))
     with pytest.raises(InvalidQuery, match="cannot remove"):
         engine.push("S", ElementBatch(np.zeros(1, np.int64), columns, sign=np.array([-1], np.int8)))
+    with pytest.raises(InvalidQuery, match="needs signs as int8; got int64"):
+        engine.push("S", ElementBatch(np.zeros(1, np.int64), columns, sign=np.array([1])))
     with pytest.raises(InvalidQuery, match="without instant"):
         engine.push("S", ElementBatch(np.array([NULL_INTEGER]), (np.zeros(1, np.int64), np.zeros(1))))
 
@@ -141,9 +145,21 @@ def test_bad_input_is_named() -> None:
 def test_compiled_functions_are_a_closed_list_of_at_most_twelve_with_one_specialisation_each() -> None:
     assert len(compiled.FUNCTIONS) == 12
     warm()
-    assert {function.__name__: len(function.signatures) for function in compiled.FUNCTIONS} == {
-        function.__name__: 1 for function in compiled.FUNCTIONS
+    assert {function.dispatcher.__name__: len(function.dispatcher.signatures) for function in compiled.FUNCTIONS} == {
+        function.dispatcher.__name__: 1 for function in compiled.FUNCTIONS
     }
+
+
+def test_compiled_functions_refuse_other_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    warm()
+    words, table = np.zeros(4, np.int64), RowTable(1)
+    others = words.astype(np.int32), words.tolist(), words.reshape(2, 2), words[::2], words.astype(np.float64)
+    for checks_types, refused in ((True, others), (False, others[:2])):
+        monkeypatch.setattr(compiled.SpecialisedFunction, "checks_types", checks_types)
+        for other in refused:
+            with pytest.raises(TypeError):
+                release_rows(table._rows, other)
+    assert len(release_rows.dispatcher.signatures) == 1  # type: ignore[attr-defined]
 
 
 def test_an_input_is_read_as_one_kind_of_rows() -> None:
@@ -171,7 +187,7 @@ def test_arrays_of_tables_compile_nothing(window: WindowOf) -> None:
         engine.advance(100)
         results.append(collect(engine))
     assert results[0] == results[1] == results[2] != []
-    assert all(len(function.signatures) == 1 for function in compiled.FUNCTIONS)
+    assert all(len(function.dispatcher.signatures) == 1 for function in compiled.FUNCTIONS)
 
 
 @pytest.mark.parametrize("seed", range(20))
