@@ -41,12 +41,15 @@ class SpecialisedFunction:
         self._enter: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - arrays and tuples of them
-        if self._enter is None or self.checks_types:
+        if self._enter is None:
+            # Threads that call it first at the same time wait for each other in the compiler.
             result = self.dispatcher(*arguments)
             [specialisation] = self.dispatcher.overloads.values()
-            self.dispatcher.disable_compile()
             self._enter = specialisation.entry_point
             return result
+        if self.checks_types:
+            self.dispatcher.disable_compile()
+            return self.dispatcher(*arguments)
         return self._enter(*arguments)
 
 

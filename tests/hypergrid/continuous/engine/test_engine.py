@@ -2,8 +2,11 @@
 
 import itertools
 import math
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
+import numba
 import numpy as np
 import pytest
 
@@ -160,6 +163,20 @@ def test_compiled_functions_refuse_other_types(monkeypatch: pytest.MonkeyPatch) 
             with pytest.raises(TypeError):
                 release_rows(table._rows, other)
     assert len(release_rows.dispatcher.signatures) == 1  # type: ignore[attr-defined]
+
+
+def test_threads_may_call_a_function_first_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled.SpecialisedFunction, "checks_types", False)
+    function = compiled.SpecialisedFunction(numba.njit(nogil=True)(lambda values: values.sum()))
+    starting, values = threading.Barrier(8), np.arange(5)
+
+    def call(_: int) -> list[int]:
+        starting.wait(60)
+        return [function(values) for _ in range(3)]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(call, range(8))) == [[10] * 3] * 8
+    assert len(function.dispatcher.signatures) == 1
 
 
 def test_an_input_is_read_as_one_kind_of_rows() -> None:
