@@ -14,7 +14,7 @@ SPREAD := --maxprocesses=4 --dist loadfile --no-loadscope-reorder
 # took as long on two processors, and a page was too slow for a test.
 WORKERS := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # A test that has not ended after ten minutes waits for something that never happens. Its worker ends with a traceback of
-# each thread; another takes over, but not again and again.
+# each thread, and one other takes over, at most once; what the test started, such as a server, may be left running.
 HANGING := --max-worker-restart=1 -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 CHECK := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache
 # Bytecode is kept, also where the environment forbids it: else each process that a test starts compiles all it imports.

@@ -19,17 +19,16 @@ def stop_at_signals(*numbers: signal.Signals) -> Iterator[threading.Event]:
         if arrived.get():
             stopping.set()
 
-    # A handler interrupts its thread anywhere, also where that holds the lock of the event: to set it there would wait
-    # for ever. A simple queue takes what is put while another `put` or `get` is under way.
-    threading.Thread(target=pass_on, name="stop-signals", daemon=True).start()
-    before = {
-        number: signal.signal(number, lambda *_: arrived.put(True))  # noqa: FBT003 - positional only
-        for number in numbers
-        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
-    }
+    # A handler interrupts its thread anywhere, even while it holds the event's lock, where setting the event would
+    # deadlock. A simple queue takes what is put while another `put` or `get` is under way.
+    before = {}
     try:
+        for number in numbers:
+            if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, lambda *_: arrived.put(True))  # noqa: FBT003 - positional only
+        threading.Thread(target=pass_on, name="stop-signals", daemon=True).start()
         yield stopping
     finally:
+        arrived.put(False)  # noqa: FBT003
         for number, handler in before.items():
             signal.signal(number, handler)
-        arrived.put(False)  # noqa: FBT003

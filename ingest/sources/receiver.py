@@ -58,6 +58,8 @@ SPOOL_MOST_BYTES: Final = 4 << 30
 """Size of the spool above which files are no longer read [bytes]; messages still are."""
 USED_WRONGLY: Final = 2
 """Exit status for invalid arguments or settings."""
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that end it."""
 
 
 @dataclass(frozen=True)
@@ -393,7 +395,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--by-arrival", action="store_true", help="replay the files in the order of arrival, and end")
     parser.add_argument("--parent", type=int, help="number of the process to end with")
     given = parser.parse_args(words)
-    with stop_at_signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as stopping:
+    with stop_at_signals(*_STOPPING) as stopping:
         return _receive(given, stopping)
 
 
@@ -433,4 +435,8 @@ def _receive(given: argparse.Namespace, stopping: threading.Event) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    # All is closed: a second signal must not change how it ends.
+    for number in _STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(status)

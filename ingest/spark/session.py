@@ -25,11 +25,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 import pyspark
@@ -69,6 +71,8 @@ LOOPBACK = "127.0.0.1"
 
 _IMPORTED_FROM = str(Path(hypergrid.__file__).resolve().parents[1])
 """Root of the checkout, or of the installed wheel."""
+_SCRATCH: Final[list[Path]] = []
+"""Temporary folders of the session, if one was started here."""
 GONE = (Py4JError, OSError)
 """Errors of calls into a JVM that died."""
 
@@ -104,6 +108,7 @@ def session(
         return running
     java = find_java()
     scratch = Path(tempfile.mkdtemp(prefix="hypergrid-spark-"))
+    _SCRATCH.append(scratch)
     # Removed even if `stop` is never called.
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     options = (
@@ -161,7 +166,7 @@ def session(
         try:
             running = builder.getOrCreate()
         except BaseException:
-            abandon(scratch)
+            abandon()
             raise
         # If the JVM dies, both print tracebacks; its death is reported elsewhere in one sentence.
         logging.getLogger().addFilter(_is_not_of_the_gateway)
@@ -221,36 +226,37 @@ def _hold_interrupts() -> Iterator[Callable[[], bool]]:
         raise KeyboardInterrupt
 
 
-def abandon(scratch: Path | None = None) -> None:
+def abandon() -> None:
     """Kill the JVM of a failed or lost session, so that another can start."""
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None:
         process.kill()
         process.wait()
     _forget()
-    if scratch is not None:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
-def stop(running: SparkSession, *, patience_s: float = 20.0) -> None:
+def stop(running: SparkSession, *, patience_s: float = 60.0) -> None:
     """Stop the session and end its JVM, which frees its memory and temporary files.
 
     A JVM that does not answer, or has not ended by itself, within `patience_s` [s] is killed.
     """
-    gateway, scratch = SparkContext._gateway, list[str | None]()
+    gateway, deadline_s = SparkContext._gateway, time.monotonic() + patience_s
+    failures: list[BaseException] = []
 
     def ask() -> None:
-        # A JVM that is already dead, for example killed, cannot be asked.
-        with contextlib.suppress(*GONE):
-            scratch.append(running.conf.get("spark.local.dir"))
-        with contextlib.suppress(*GONE):
-            running.stop()
-        # Spark keeps its JVM for a next session until Python ends, but a server that runs for days must not carry it.
-        if gateway is not None:
+        try:
+            # A JVM that is already dead, for example killed, cannot be asked.
             with contextlib.suppress(*GONE):
-                gateway.shutdown()
+                running.stop()
+            # Spark keeps its JVM for a next session until Python ends, but a server that runs for days must not carry
+            # it.
+            if gateway is not None:
+                with contextlib.suppress(*GONE):
+                    gateway.shutdown()
+        except BaseException as error:  # noqa: BLE001 - raised below, where the JVM has ended
+            failures.append(error)
 
-    # One that answers no more would be waited for without end.
+    # In a thread, as a JVM that no longer answers would block for ever.
     asking = threading.Thread(target=ask, name="stop-spark", daemon=True)
     asking.start()
     asking.join(patience_s)
@@ -259,19 +265,20 @@ def stop(running: SparkSession, *, patience_s: float = 20.0) -> None:
         # The JVM ends when its input is closed.
         process.stdin.close()
         try:
-            process.wait(timeout=0.0 if asking.is_alive() else patience_s)
+            process.wait(timeout=max(deadline_s - time.monotonic(), 0.0))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            asking.join(patience_s)
-    if gateway is not None:
-        _forget()
-    for folder in filter(None, scratch):
-        shutil.rmtree(folder, ignore_errors=True)
+            asking.join()
+    _forget()
+    if failures:
+        raise failures[0]
 
 
 def _forget() -> None:
-    """Reset pyspark's globals, so that the next session is a new one."""
+    """Reset pyspark's globals, so that the next session is a new one, and remove temporary files of this one."""
+    while _SCRATCH:
+        shutil.rmtree(_SCRATCH.pop(), ignore_errors=True)
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkContext._active_spark_context = None

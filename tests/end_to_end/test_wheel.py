@@ -18,7 +18,7 @@ from typing import Final
 import pytest
 from packaging.requirements import Requirement
 
-from tests.support.processes import ending
+from tests.support.processes import kill_at_exit
 from tests.test_setup import tracked_files
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -117,7 +117,7 @@ def serving(commands: Path, archive: Path, env: Mapping[str, str]) -> Iterator[s
     """Serve an archive; yield the address."""
     command = [commands / "hypergrid", "serve", archive, "--port", "0"]
     process = subprocess.Popen(command, cwd=archive.parent, env=env, stderr=subprocess.PIPE, text=True)
-    with process, ending(process):
+    with process, kill_at_exit(process):
         assert process.stderr is not None
         try:
             said = list[str]()

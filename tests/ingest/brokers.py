@@ -15,7 +15,7 @@ import pytest
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
-from tests.support.processes import ending
+from tests.support.processes import kill_at_exit
 
 PLACES = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"))
 
@@ -86,7 +86,7 @@ class RunningBroker:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End it; by `SIGKILL` it loses what it did not save."""
         if self._process is not None:
-            with ending(self._process):
+            with kill_at_exit(self._process):
                 self._process.send_signal(number)
                 self._process.wait(60)
             self._process = None

@@ -15,7 +15,7 @@ from hypergrid.archive import Archive
 from ingest.deployment.arrival_table import read_arrivals
 from ingest.formats.sensorscope import COLUMNS
 from ingest.sources.spool import Spool, SpoolRecord
-from tests.support.processes import ending
+from tests.support.processes import kill_at_exit
 
 SAMPLE = Path(__file__).resolve().parents[2] / "station_data" / "sample"
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,7 +115,7 @@ class Streaming:
 
     def end(self) -> int:
         """Wait for its end; return its status."""
-        with ending(self.process):
+        with kill_at_exit(self.process):
             self.until(10**9)
             return self.process.wait()
 

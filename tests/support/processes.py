@@ -8,7 +8,7 @@ from typing import Any
 
 
 @contextmanager
-def ending(process: subprocess.Popen[Any], limit_s: float = 300.0) -> Iterator[None]:
+def kill_at_exit(process: subprocess.Popen[Any], limit_s: float = 300.0) -> Iterator[None]:
     """Kill a process where the block ends, or after some time, so that nobody waits for it or its output for ever."""
     timer = threading.Timer(limit_s, process.kill)
     timer.daemon = True

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support.processes import ending
+from tests.support.processes import kill_at_exit
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = """
@@ -102,7 +102,7 @@ class Program:
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         if self._process is not None:
-            with ending(self._process):
+            with kill_at_exit(self._process):
                 self._process.send_signal(number)
                 self._process.wait(60)
             self._process = None

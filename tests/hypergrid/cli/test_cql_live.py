@@ -18,7 +18,7 @@ from hypergrid.core.errors import InvalidQuery, InvalidTime, NotFound
 from hypergrid.query import open_archive
 from tests.hypergrid.continuous.test_surfaces import DOCUMENTS, add_standing
 from tests.support.continuous_live_archives import QUERIES, backtest, commit, create, draw_commits, given
-from tests.support.processes import ending
+from tests.support.processes import kill_at_exit
 
 ROOT = Path(__file__).resolve().parents[3]
 NEAR = "Select Istream(a.station, a.value) From air_temperature [Now] a, limits l "
@@ -126,7 +126,7 @@ def test_rows_are_followed_until_their_reader_has_enough(tmp_path: Path) -> None
     paths = os.pathsep.join((os.environ.get("PYTHONPATH", ""), str(ROOT)))
     environment = {**os.environ, "PYTHONPATH": paths}
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    with process, ending(process):
+    with process, kill_at_exit(process):
         assert process.stdout is not None
         assert process.stderr is not None
         lines = [json.loads(process.stdout.readline())]

@@ -3,6 +3,7 @@
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -27,7 +28,7 @@ def _ends(thread: threading.Thread) -> bool:
 
 def test_a_signal_may_arrive_while_its_thread_holds_the_lock_of_the_event() -> None:
     with stop_at_signals(signal.SIGUSR2) as stopping:
-        # As `stopping.wait` does at its begin and its end.
+        # As `stopping.wait` does at its start and its end.
         with stopping._cond:
             signal.raise_signal(signal.SIGUSR2)
             time.sleep(0.05)
@@ -46,14 +47,17 @@ def test_a_hangup_that_is_ignored_stays_so(default_hangup: None) -> None:
 
 
 def test_only_the_main_thread_can_be_stopped_so() -> None:
-    raised = list[str]()
-
-    def run() -> None:
+    def run() -> bool:
         with pytest.raises(ValueError, match="main thread"), stop_at_signals(signal.SIGUSR2):
             raise AssertionError
-        raised.append("told")
+        return True
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(60)
-    assert raised
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(run).result(60)
+
+
+def test_handlers_are_as_they_were_where_a_signal_is_refused() -> None:
+    before = signal.getsignal(signal.SIGUSR2)
+    with pytest.raises(OSError, match="Invalid argument"), stop_at_signals(signal.SIGUSR2, signal.SIGKILL):
+        raise AssertionError
+    assert signal.getsignal(signal.SIGUSR2) is before

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
+
+from ingest.spark import session
 
 
 def interpreters(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -75,7 +78,7 @@ def test_a_session_is_quiet_and_leaves_nothing(times: int, tmp_path: Path) -> No
     assert list(scratch.iterdir()) == []
 
 
-def test_a_jvm_that_answers_no_more_is_killed(tmp_path: Path) -> None:
+def test_a_jvm_that_no_longer_answers_is_killed(tmp_path: Path) -> None:
     program = (
         "import os, signal, time\n"
         "from pyspark import SparkContext\n"
@@ -98,3 +101,21 @@ def test_a_jvm_that_answers_no_more_is_killed(tmp_path: Path) -> None:
     # pyspark warns that it could not end the JVM.
     assert (answer.returncode, answer.stdout) == (0, "")
     assert "Traceback" not in answer.stderr
+    assert list(tmp_path.glob("hypergrid-spark-*")) == []
+
+
+class BrokenSession:
+    """A session that cannot be stopped."""
+
+    def stop(self) -> None:
+        raise AssertionError("no session")
+
+
+def test_an_error_while_stopping_is_raised_once_all_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(session, "_SCRATCH", [folder])
+    with pytest.raises(AssertionError, match="no session"):
+        session.stop(BrokenSession())  # type: ignore[arg-type]
+    assert not folder.exists()

@@ -50,6 +50,8 @@ class InputSource(StepOperator):
     def load(self, state: State) -> None:
         super().load(state)
         self._waiting, self._passed = batches_of(state["waiting"]), 0
+        for batch in self._waiting:
+            batch.check(self._name, self._types, is_stream=self.is_stream)
 
     def push(self, batch: ElementBatch, heartbeat: int) -> None:
         """Take a batch whose instants are not before the heartbeat.

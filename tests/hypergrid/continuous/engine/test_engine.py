@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numba
 import numpy as np
 import pytest
+from numba.types import Array, BaseTuple
 
 from hypergrid.continuous.algebra import (
     BagOf,
@@ -151,6 +152,11 @@ def test_compiled_functions_are_a_closed_list_of_at_most_twelve_with_one_special
     assert {function.dispatcher.__name__: len(function.dispatcher.signatures) for function in compiled.FUNCTIONS} == {
         function.dispatcher.__name__: 1 for function in compiled.FUNCTIONS
     }
+    for function in compiled.FUNCTIONS:
+        [types] = function.dispatcher.signatures
+        arrays = [each for kind in types for each in (kind if isinstance(kind, BaseTuple) else [kind])]
+        assert {str(each) for each in arrays if not isinstance(each, Array)} <= {"int64"}
+        assert all(each.layout == "C" and each.mutable and each.aligned for each in arrays if isinstance(each, Array))
 
 
 def test_compiled_functions_refuse_other_types(monkeypatch: pytest.MonkeyPatch) -> None:
