@@ -105,3 +105,14 @@ def test_a_state_with_other_accumulators_is_refused() -> None:
     program[0, 0] = ORDERING
     with pytest.raises(InvalidQuery, match="belongs to another continuous query, or another program"):
         ContinuousEngine.restore(tree, pack_state(state))
+
+
+def test_elements_that_wait_in_a_state_are_checked() -> None:
+    tree = RelationInput("R", stream("S", "a:i").attributes)
+    engine = ContinuousEngine(tree)
+    engine.push("R", make_batch([(5, 1, (7,))], tree.attributes, engine.texts, 0))
+    state = unpack_state(engine.save())
+    [[waiting]] = [step["waiting"] for step in state["steps"]]
+    waiting[2] = waiting[0] * 0 + 1
+    with pytest.raises(InvalidQuery, match="input 'R' needs signs as int8; got int64"):
+        ContinuousEngine.restore(tree, pack_state(state))
