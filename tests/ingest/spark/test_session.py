@@ -50,6 +50,19 @@ def test_a_connection_that_breaks_off_prints_no_traceback(
     assert "".join(capsys.readouterr()) == ""
 
 
+def run(program: str, folder: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program in a folder, with its temporary files in another."""
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(scratch)},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+
 # Twice in one process: the second one needs a JVM of its own.
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_session_is_quiet_and_leaves_nothing(times: int, tmp_path: Path) -> None:
@@ -63,16 +76,7 @@ def test_a_session_is_quiet_and_leaves_nothing(times: int, tmp_path: Path) -> No
     folder, scratch = tmp_path / "here", tmp_path / "scratch with blanks"
     folder.mkdir()
     scratch.mkdir()
-    environment = {**os.environ, "TMPDIR": str(scratch)}
-    answer = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    answer = run(program, folder, scratch)
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
     assert list(folder.iterdir()) == []
     assert list(scratch.iterdir()) == []
@@ -80,7 +84,7 @@ def test_a_session_is_quiet_and_leaves_nothing(times: int, tmp_path: Path) -> No
 
 def test_a_jvm_that_no_longer_answers_is_killed(tmp_path: Path) -> None:
     program = (
-        "import os, signal, time\n"
+        "import os, signal\n"
         "from pyspark import SparkContext\n"
         "from ingest.spark.session import session, stop\n"
         "spark = session(cores=1)\n"
@@ -90,14 +94,7 @@ def test_a_jvm_that_no_longer_answers_is_killed(tmp_path: Path) -> None:
         "assert frozen.returncode == -signal.SIGKILL\n"
         "assert SparkContext._gateway is None\n"
     )
-    answer = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    answer = run(program, tmp_path, tmp_path)
     # pyspark warns that it could not end the JVM.
     assert (answer.returncode, answer.stdout) == (0, "")
     assert "Traceback" not in answer.stderr
