@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hypergrid.continuous.engine.batch import Column, Integers, bits_of
-from hypergrid.continuous.engine.kernels.rows import FREE, USED, RowState, intern_rows, refill_table, release_rows
+from hypergrid.continuous.engine.kernels.rows import FILLED, FREE, USED, RowState, intern_rows, release_rows
 from hypergrid.continuous.engine.state import State, Stateful
 
 
@@ -52,8 +52,10 @@ class RowTable(Stateful):
         for array, values in zip((rows.keys, rows.hashes, rows.following), held, strict=True):
             array[: len(values)] = values
         rows.state[:] = numbers
-        refill_table(rows)
+        rows.state[FILLED] = -1
         self._rows = rows
+        # Numbers may be released before the next rows come, so the table is filled by none.
+        self.intern(rows.keys[:0])
 
     def intern(self, rows: Integers) -> Integers:
         """Return the number of each row of bits, shape (n, width)."""
@@ -73,7 +75,8 @@ class RowTable(Stateful):
         for name in ("keys", "hashes", "following"):
             getattr(fresh, name)[: len(old.keys)] = getattr(old, name)
         fresh.state[:] = old.state
-        refill_table(fresh)
+        # Its cells are filled with the rows that come next.
+        fresh.state[FILLED] = -1
         self._rows = fresh
 
     @property

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hypergrid.continuous.engine.batch import pick
+from hypergrid.continuous.engine.kernels.windows import are_in_order
 from hypergrid.continuous.engine.operators.window import BLOCK_ROWS, LEAST_FOR_RUNS, Fifo, find_shown, round_up
 from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
 
@@ -61,3 +62,16 @@ def test_stamps_are_rounded_up_to_multiples_of_a_slide(slide: int, spread: int) 
                     or pick(np.arange(len(part)), positions).tolist() == np.flatnonzero(shown).tolist()
                 )
     assert round_up(stamps, 0) is stamps
+
+
+def test_one_instant_before_another_is_seen_wherever_it_stands() -> None:
+    extremes = np.iinfo(np.int64)
+    assert are_in_order(np.array([extremes.min, extremes.min, extremes.max, extremes.max]))
+    assert not are_in_order(np.array([extremes.max, extremes.min]))
+    for count in (*range(1, 20), 1000):
+        instants = np.arange(count) // 2
+        assert are_in_order(instants)
+        for at in range(count - 1):
+            moved = instants.copy()
+            moved[at] = count
+            assert not are_in_order(moved), (count, at)

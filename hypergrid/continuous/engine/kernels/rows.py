@@ -5,10 +5,13 @@ from typing import NamedTuple
 import numpy as np
 
 from hypergrid.continuous.engine.batch import Integers
-from hypergrid.continuous.engine.kernels.compiled import Word, index, jit, jit_inline
+from hypergrid.continuous.engine.kernels.compiled import Word, index, jit, jit_apart, jit_inline
 
 FREE, USED, FILLED = 0, 1, 2
-"""Positions in `RowState.state`: first free number or -1, numbers ever given, cells of the table not empty."""
+"""Positions in `RowState.state`: first free number or -1, numbers ever given, cells of the table not empty.
+
+The last is -1 where all cells are empty, and have yet to be filled with the rows in use.
+"""
 EMPTY, REMOVED = 0, -1
 """Cells of the table; others hold the number of a row + 1."""
 
@@ -136,12 +139,31 @@ def pass_direct(direct: Integers, given: Integers, codes: Integers, start: Word)
     return at
 
 
+@jit_apart
+def fill_table(rows: RowState) -> None:
+    """Fill an empty table with the rows in use."""
+    table, _, _, hashes, following, state = rows
+    mask = len(table) - 1
+    filled = 0
+    for number in range(state[USED]):
+        if following[number] == -2:
+            cell = hashes[number] & mask
+            while table[cell] != EMPTY:
+                cell = (cell + 1) & mask
+            table[cell] = number + 1
+            note_small(rows, number, number + 1)
+            filled += 1
+    state[FILLED] = filled
+
+
 @jit
 def intern_rows(rows: RowState, given: Integers, codes: Integers, start: Word) -> Word:
-    """Write the number of each given row, shape (n, width), from `start` on.
+    """Write the number of each given row, shape (n, width), from `start` on; an empty table is filled first if need be.
 
     Returns the first row that has no room; n if there is room for all.
     """
+    if rows.state[FILLED] < 0:
+        fill_table(rows)
     table = rows.table
     mask = len(table) - 1
     at = pass_direct(rows.direct, given, codes, index(start))
@@ -182,20 +204,3 @@ def release_rows(rows: RowState, numbers: Integers) -> None:
         note_small(rows, number, 0)
         following[number] = state[FREE]
         state[FREE] = number
-
-
-@jit
-def refill_table(rows: RowState) -> None:
-    """Fill an empty table with the rows in use."""
-    table, _, _, hashes, following, state = rows
-    mask = len(table) - 1
-    filled = 0
-    for number in range(state[USED]):
-        if following[number] == -2:
-            cell = hashes[number] & mask
-            while table[cell] != EMPTY:
-                cell = (cell + 1) & mask
-            table[cell] = number + 1
-            note_small(rows, number, number + 1)
-            filled += 1
-    state[FILLED] = filled

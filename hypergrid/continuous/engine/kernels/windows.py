@@ -1,4 +1,4 @@
-"""Windows: rows that enter and leave, in order of time."""
+"""Windows: rows that enter and leave, in order of time; and whether instants are in that order."""
 
 from typing import NamedTuple
 
@@ -6,6 +6,28 @@ import numpy as np
 
 from hypergrid.continuous.engine.batch import Integers, Signs
 from hypergrid.continuous.engine.kernels.compiled import Word, index, jit, jit_inline
+
+
+@jit
+def are_in_order(instants: Integers) -> Word:
+    """Return whether no instant is before the one that precedes it.
+
+    Parameters
+    ----------
+    instants
+        Shape (n,), n at least 1.
+    """
+    # Four quarters side by side: one after the other, memory takes a third longer to deliver a large array.
+    part = (len(instants) - 1) // 4
+    first, second = instants[: part + 1], instants[part : 2 * part + 1]
+    third, fourth = instants[2 * part : 3 * part + 1], instants[3 * part : 4 * part + 1]
+    earlier = np.int64(0)
+    for at in range(part):
+        earlier |= np.int64(first[at + 1] < first[at]) | np.int64(second[at + 1] < second[at])
+        earlier |= np.int64(third[at + 1] < third[at]) | np.int64(fourth[at + 1] < fourth[at])
+    for at in range(4 * part, len(instants) - 1):
+        earlier |= np.int64(instants[at + 1] < instants[at])
+    return earlier == 0
 
 
 class WindowOutput(NamedTuple):

@@ -138,8 +138,9 @@ class PaneGrouping(Grouping):
         if not (parts is panes.parts and opened is panes.panes and strays is panes.strays):
             self._panes = panes._replace(parts=parts, panes=opened, strays=strays)
         if len(panes.groups) < self._table.capacity:
-            more = self._table.capacity - len(panes.groups)
-            groups, current = np.pad(panes.groups, ((0, more), (0, 0))), np.pad(panes.current, (0, more))
+            known, capacity = len(panes.groups), self._table.capacity
+            groups, current = np.zeros((capacity, pane_kernel.HOLDER_WORDS), np.int64), np.zeros(capacity, np.int64)
+            groups[:known], current[:known] = panes.groups, panes.current
             self._panes = self._panes._replace(groups=groups, current=current)
         return most_parts
 
