@@ -14,13 +14,15 @@ from hypergrid.continuous.engine.kernels import panes as pane_kernel
 from hypergrid.continuous.engine.operators.aggregate import NO_PANES, NO_RANKS, Grouping
 from hypergrid.continuous.engine.operators.base import StepOperator
 from hypergrid.continuous.engine.operators.stateless import select_true
-from hypergrid.continuous.engine.operators.window import select_shown
+from hypergrid.continuous.engine.operators.window import find_shown
 from hypergrid.continuous.engine.row_store import reserve
 from hypergrid.continuous.engine.state import State
 from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
 
 LEAST_ROOM: Final = 256
 """Rows of an array at first."""
+LEAST_FOR_PARTS: Final = 16_384
+"""Elements for each stretch of them that a window shows, from which on to copy them takes longer than to pass each."""
 
 
 class PaneGrouping(Grouping):
@@ -63,20 +65,36 @@ class PaneGrouping(Grouping):
 
     def process(self, inputs: Sequence[Elements], heartbeat: int) -> Elements:
         """Return the changes of the rows of groups."""
-        elements = select_true(self._where, inputs[0])
-        elements = select_shown(elements, self._slide_ns, self._span_ns)
+        *earlier, elements = self._list_shown(select_true(self._where, inputs[0]))
         until = max((heartbeat - 1) // self._slide_ns * self._slide_ns, NULL_INTEGER)
         first = None if self._is_reported else self._report_first()
-        count = len(elements)
-        if not count and not self._count_moved(until):
+        if not earlier and not len(elements) and not self._count_moved(until):
             return self.nothing if first is None else first
+        for part in earlier:
+            # They wait in their panes.
+            self._pass(part, int(self._panes.state[pane_kernel.UNTIL]))
+        changes = self._pass(elements, until)
+        return changes if first is None else concatenate([first, changes], range(len(self.attributes)))
+
+    def _list_shown(self, elements: Elements) -> list[Elements]:
+        """Return the elements that the window shows, in as many parts as are worth a call of the loop."""
+        slide_ns, span_ns = self._slide_ns, self._span_ns
+        shown = find_shown(elements.tau, slide_ns, span_ns) if slide_ns > span_ns else None
+        if shown is None:
+            return [elements]
+        if isinstance(shown, np.ndarray) or len(elements) < LEAST_FOR_PARTS * len(shown):
+            return [elements.take(shown)]
+        return [elements.take([part]) for part in shown]
+
+    def _pass(self, elements: Elements, until: int) -> Elements:
+        """Add elements to panes; returns what changes as these enter and leave up to an instant."""
         numbers, arguments = self._number(elements), self._collect_arguments(elements)
         parts, state = self._make_room_for_parts(elements.tau), self._panes.state
         # Each part that enters has at most one node of each chain.
         self._make_room(parts + self._count_waiting() if self._program.trees else 0)
         # A group reports at most once at each multiple of the slide, and only where one of its parts enters or leaves.
         reports = self._table.capacity * (until // self._slide_ns - int(state[pane_kernel.UNTIL]) // self._slide_ns)
-        if reports > LEAST_ROOM + count:
+        if reports > LEAST_ROOM + len(elements):
             reports = min(reports, self._count_moved(until) + 2 * parts)
         state[pane_kernel.UNTIL] = until
         touched = np.empty(self._table.capacity + reports + 1, np.int64)
@@ -86,7 +104,7 @@ class PaneGrouping(Grouping):
         changes = self._change(given, self._panes, 2 * reports)
         self._release(touched)
         self._drop_panes()
-        return changes if first is None else concatenate([first, changes], range(len(self.attributes)))
+        return changes
 
     def _report_first(self) -> Elements:
         """Return the row of no rows, which is there from the start."""

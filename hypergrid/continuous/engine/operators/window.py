@@ -22,7 +22,7 @@ LEAST_FOR_RUNS: Final = 2048
 """Stamps from which on it pays to look for the multiples of a slide among them."""
 
 MOST_SLICES: Final = 8
-"""Slices of stamps up to which joining them is faster than gathering positions."""
+"""Multiples of a slide up to which slices of stamps are looked for one by one, and are faster than positions."""
 
 
 class Fifo(Stateful):
@@ -138,8 +138,8 @@ class StoredWindow(StepOperator):
         return elements, slots
 
 
-def _list_multiples(stamps: Integers, slide_ns: int) -> Integers | None:
-    """List the multiples of a slide at which ordered stamps show, if they are few.
+def _number_multiples(stamps: Integers, slide_ns: int) -> range | None:
+    """Return the multiples of a slide at which ordered stamps show, as factors of it, if they are few.
 
     None where it would not pay, and where the last one is no 64-bit integer.
     """
@@ -148,16 +148,17 @@ def _list_multiples(stamps: Integers, slide_ns: int) -> Integers | None:
     first, last = -(-int(stamps[0]) // slide_ns), -(-int(stamps[-1]) // slide_ns)
     if last * slide_ns > GREATEST_INTEGER or 4 * (last - first) >= len(stamps):
         return None
-    return np.arange(first, last + 1) * slide_ns
+    return range(first, last + 1)
 
 
 def round_up(stamps: Integers, slide_ns: int) -> Integers:
     """Return the multiples of a slide at which stamps, in order, show; the stamps themselves without one."""
     if not slide_ns:
         return stamps
-    multiples = _list_multiples(stamps, slide_ns)
-    if multiples is not None:
+    numbers = _number_multiples(stamps, slide_ns)
+    if numbers is not None:
         # Each is repeated for its stamps, which is faster than to divide.
+        multiples = np.arange(numbers.start, numbers.stop) * slide_ns
         counts = stamps.searchsorted(multiples, side="right")
         counts[1:] -= counts[:-1].copy()
         return multiples.repeat(counts)
@@ -168,20 +169,22 @@ def round_up(stamps: Integers, slide_ns: int) -> Integers:
 
 def find_shown(stamps: Integers, slide_ns: int, span_ns: int) -> Kept | None:
     """Find which ordered stamps a window shorter than its slide shows; None: all of them."""
-    multiples = _list_multiples(stamps, slide_ns)
-    if multiples is None or multiples[0] < NULL_INTEGER + span_ns:
+    numbers = _number_multiples(stamps, slide_ns)
+    if numbers is None or numbers.start * slide_ns < NULL_INTEGER + span_ns:
         shown = round_up(stamps, slide_ns) - stamps < span_ns
         return None if shown.all() else np.flatnonzero(shown)
-    starts = stamps.searchsorted(multiples - span_ns, side="right")
-    stops = stamps.searchsorted(multiples, side="right")
-    counts = stops - starts
-    count = int(counts.sum())
-    if count == len(stamps):
-        return None
-    filled = np.flatnonzero(counts)
-    if 0 < len(filled) <= MOST_SLICES:
-        return [slice(start, stop) for start, stop in zip(starts[filled].tolist(), stops[filled].tolist(), strict=True)]
-    return list_positions(starts, stops)
+    if len(numbers) <= MOST_SLICES:
+        slices = []
+        for end in range(numbers.start * slide_ns, numbers.stop * slide_ns, slide_ns):
+            start = int(stamps.searchsorted(end - span_ns, side="right"))
+            stop = int(stamps.searchsorted(end, side="right"))
+            if start < stop:
+                slices.append(slice(start, stop))
+        is_whole = sum(part.stop - part.start for part in slices) == len(stamps)
+        return None if is_whole else slices or EMPTY
+    ends = np.arange(numbers.start, numbers.stop) * slide_ns
+    positions = list_positions(*(stamps.searchsorted(edges, side="right") for edges in (ends - span_ns, ends)))
+    return None if len(positions) == len(stamps) else positions
 
 
 def select_shown(elements: Elements, slide_ns: int, span_ns: int) -> Elements:

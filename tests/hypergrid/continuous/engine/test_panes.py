@@ -5,7 +5,7 @@ They hold what is projected.
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ import pytest
 
 from hypergrid.continuous.algebra import AggregateOf, WindowOf
 from hypergrid.continuous.engine import ChangeBatch, ContinuousEngine, ElementBatch, plan
-from hypergrid.continuous.engine.batch import Integers
+from hypergrid.continuous.engine.batch import Elements, Integers
 from hypergrid.continuous.engine.kernels.groups import GroupElements, GroupOutput, GroupState
 from hypergrid.continuous.engine.kernels.ordered import NODES_USED
 from hypergrid.continuous.engine.kernels.panes import (
@@ -33,6 +33,8 @@ from hypergrid.continuous.engine.kernels.panes import (
     PaneState,
 )
 from hypergrid.continuous.engine.operators import aggregate as aggregate_module
+from hypergrid.continuous.engine.operators import panes as panes_module
+from hypergrid.continuous.engine.operators import window as window_module
 from hypergrid.continuous.engine.operators.panes import PaneGrouping
 from hypergrid.continuous.engine.state import pack_state, unpack_state
 from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_CODE, NULL_INTEGER
@@ -143,6 +145,37 @@ def test_sums_of_panes_have_the_bits_of_sums_of_rows(block: int) -> None:
         assert isinstance(operator, PaneGrouping)
         assert not operator._panes.groups[:, 0].any()
     assert shown > 1000
+
+
+def test_stretches_of_a_batch_that_show_pass_one_by_one_as_they_do_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[int] = []
+    monkeypatch.setattr(window_module, "LEAST_FOR_RUNS", 1)
+    monkeypatch.setattr(panes_module, "LEAST_FOR_PARTS", 0)
+    process, pass_part = PaneGrouping.process, PaneGrouping._pass
+
+    def note_batch(grouping: PaneGrouping, inputs: Sequence[Elements], heartbeat: int) -> Elements:
+        passed.append(0)
+        return process(grouping, inputs, heartbeat)
+
+    def note_part(grouping: PaneGrouping, elements: Elements, until: int) -> Elements:
+        passed[-1] += 1
+        return pass_part(grouping, elements, until)
+
+    monkeypatch.setattr(PaneGrouping, "process", note_batch)
+    monkeypatch.setattr(PaneGrouping, "_pass", note_part)
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        tree = make_tree(rng, is_plain=seed % 3 == 0)
+        assert isinstance(tree.input, WindowOf)
+        tree = replace(tree, input=replace(tree.input, slide_ns=int(rng.integers(40, 900))))
+        feed = draw(rng, 700)
+        cuts = np.sort(rng.integers(0, 701, int(rng.integers(0, 4)))).tolist()
+        results, _ = run(tree, feed, cuts, is_closed=bool(seed % 2), is_restored=bool(seed % 5))
+        with pytest.MonkeyPatch.context() as patched:
+            keep_rows(patched)
+            expected, _ = run(tree, feed, [], is_closed=bool(seed % 2), is_restored=False)
+        assert list_changes(results) == list_changes(expected) != [], seed
+    assert sum(parts > 1 for parts in passed) > 40
 
 
 def test_means_of_panes_are_rounded_once() -> None:
