@@ -1,9 +1,10 @@
 """The loops of the workloads of `cql_peers` alone: the rate that the engine would have if all around them took no time.
 
-A filter is three comparisons and a selection of numpy. Means and joins are the compiled loops of their operators, which
-do for each row what the language asks: rows that enter and leave in one order of time, sums that are exact, and what
-changes at each instant, with signs. Where a peer's rate times an aim is beyond this, no saving around the loops meets
-the aim: they would have to change, as that of the mean could if it merged as it adds, which the one of joins does.
+A filter is three comparisons and a selection of numpy. Others are the compiled loops of their operators, which do for
+each row what the language asks: groups by key, rows that enter and leave in one order of time, sums that are exact, and
+what changes at each instant, with signs. To each is added the loop that checks that instants are in order. Where a
+peer's rate times an aim is beyond this, no saving around the loops meets the aim: they would have to change, as those
+of means could if they were one, which that of joins is, and that of a filter if it were compiled for the one query.
 """
 
 import time
@@ -16,15 +17,17 @@ from unittest.mock import patch
 
 from numpy.typing import NDArray
 
-from hypergrid.continuous.engine import ElementBatch
+from hypergrid.continuous.engine import ElementBatch, row_table
 from hypergrid.continuous.engine.kernels import join
-from hypergrid.continuous.engine.operators import aggregate, window
+from hypergrid.continuous.engine.kernels.windows import are_in_order
+from hypergrid.continuous.engine.operators import aggregate, source, window
 from tests.bench.cql_peers import Begin
 
+_GROUPING: Final = ((row_table, "intern_rows"), (aggregate, "change_groups"))
 LOOPS: Final[Mapping[str, Sequence[tuple[ModuleType, str]]]] = {
-    "sliding_mean": ((window, "merge_changes"), (aggregate, "change_groups")),
-    "mean_at_ends": ((aggregate, "change_groups"),),
-    "join": ((join, "join_elements"),),
+    "sliding_mean": ((source, "are_in_order"), (window, "merge_changes"), *_GROUPING),
+    "mean_at_ends": ((source, "are_in_order"), *_GROUPING),
+    "join": ((source, "are_in_order"), (join, "join_elements")),
 }
 
 
@@ -56,6 +59,7 @@ def _time_loops(workload: str, feeds: Mapping[str, ElementBatch], size: int, beg
 
 def _filter(batch: tuple[NDArray[Any], ...]) -> tuple[NDArray[Any], ...]:
     tau, a, b, c = batch
+    assert are_in_order(tau)
     kept = ((a > 10) & (b < 20) & (c > 40)).nonzero()[0]
     return tau[kept], a[kept], b[kept], c[kept]
 
