@@ -169,7 +169,7 @@ class Maker:
                     call("add", a, b), call("subtract", a, size), call("multiply", a, size), call("divide", a, b),
                     call("abs", a), call("negate", a), call("coalesce", a, size), call("least", a, b),
                     call("greatest", a, size), call("floor", a), call("ceil", a), call("round", a),
-                    call("modulo", a, b), call("sqrt", a),
+                    call("modulo", a, b), call("sqrt", a), call("round", a, int(rng.integers(-1, 3))),
                 ]  # fmt: skip
                 if booleans := self._list_of_kind(below, "boolean"):
                     options.append(call("case", self.choose(booleans), a, size))

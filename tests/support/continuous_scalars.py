@@ -162,7 +162,7 @@ STRICT: dict[str, Callable[..., Any]] = {
     "power": _power,
     "floor": lambda a: a if math.isinf(a) else float(math.floor(a)),
     "ceil": lambda a: a if math.isinf(a) else float(math.ceil(a)),
-    "round": lambda a: a if math.isinf(a) else float(round(a)),
+    "round": lambda a, decimals=0: a if math.isinf(a) else float(round(a, decimals)),
     "round_digits": _round_digits,
     "sin": _or_infinite(math.sin),
     "cos": _or_infinite(math.cos),

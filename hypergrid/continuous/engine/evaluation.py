@@ -83,14 +83,21 @@ def _power(a: Value, b: Value) -> Value:
 _POWERS: Final = np.array([float(f"1e{exponent}") for exponent in range(309)])
 
 
+def _round(a: Value, decimals: Value | None = None) -> Value:
+    """Return numbers rounded to whole ones or to decimals, which are negative in front of the point."""
+    if decimals is None:
+        return np.rint(a)
+    whole = decimals.astype(np.int64)
+    # Products and quotients with powers of ten to 10^22, which are exact, make the number nearest to the digits.
+    up, down = _POWERS[np.clip(whole, 0, 308)], _POWERS[np.clip(-whole, 0, 308)]
+    rounded = np.rint(a * up / down) / up * down
+    return np.where(np.isfinite(rounded), rounded, a)
+
+
 def _round_digits(a: Value, size: Value) -> Value:
     """Return numbers to 12 significant digits, counted from the first digit of a number or of a size."""
     first = np.floor(np.log10(np.maximum(np.abs(a), np.abs(size))))
-    decimals = np.where(np.isfinite(first), 11 - first, 0).astype(np.int64)
-    # Products and quotients with powers of ten to 10^22, which are exact, make the number nearest to the digits.
-    up, down = _POWERS[np.clip(decimals, 0, 308)], _POWERS[np.clip(-decimals, 0, 308)]
-    rounded = np.rint(a * up / down) / up * down
-    return np.where(np.isfinite(rounded), rounded, a)
+    return _round(a, np.where(np.isfinite(first), 11 - first, 0))
 
 
 def _distance_m(*at: Value) -> Value:
@@ -106,7 +113,7 @@ NUMERIC: Final[dict[str, Callable[..., Any]]] = {
     "power": _power,
     "floor": np.floor,
     "ceil": np.ceil,
-    "round": np.rint,
+    "round": _round,
     "round_digits": _round_digits,
     "sin": np.sin,
     "cos": np.cos,

@@ -19,6 +19,8 @@ Spans = tuple[Span | None, ...]
 codes: Any = importlib.import_module("re._constants")
 regular: Any = importlib.import_module("re._parser")
 
+MOST_DECIMALS: Final = 22
+"""Decimals to which numbers are rounded, at most: greater powers of ten are not exact."""
 LONGEST_PATTERN: Final = 256
 """Characters of a pattern, at most."""
 
@@ -32,6 +34,15 @@ def _number(name: str, parts: tuple[Expression, ...], spans: Spans) -> Expressio
 def _same_unit(name: str, parts: tuple[Expression, ...], spans: Spans) -> Expression:
     require_number(parts[0], spans[0])
     return Operation(name, (to_number(parts[0]),), "number", parts[0].unit)
+
+
+def _round(name: str, parts: tuple[Expression, ...], spans: Spans) -> Expression:
+    require_number(parts[0], spans[0])
+    for part, span in zip(parts[1:], spans[1:], strict=True):
+        decimals = part.value if isinstance(part, Constant) and part.kind == "integer" else None
+        if decimals is None or not -MOST_DECIMALS <= int(decimals) <= MOST_DECIMALS:
+            raise Refusal(span, f"round needs a whole number of decimals, from -{MOST_DECIMALS} to {MOST_DECIMALS}")
+    return Operation(name, (to_number(parts[0]), *parts[1:]), "number", parts[0].unit)
 
 
 def _absolute(name: str, parts: tuple[Expression, ...], spans: Spans) -> Expression:
@@ -138,7 +149,7 @@ SCALARS: Final[dict[str, tuple[int, int, Build]]] = {
     "power": (2, 2, _number),
     "floor": (1, 1, _same_unit),
     "ceil": (1, 1, _same_unit),
-    "round": (1, 1, _same_unit),
+    "round": (1, 2, _round),
     "sin": (1, 1, _number),
     "cos": (1, 1, _number),
     "least": (1, 32, _alike),

@@ -114,6 +114,9 @@ Select A From S Where A > «(Select A From S2)»                    | exactly on
 Select A From S Where «Exists (Select A From S2)»                 | write In (Select
 Select «mean»(A) From S                                           | write avg
 Select «flor»(A) From S                                           | did you mean 'floor'?
+Select round(A, «B») From S                                       | round needs a whole number of decimals
+Select round(A, «1.5») From S                                     | round needs a whole number of decimals
+Select round(A, «23») From S                                      | round needs a whole number of decimals
 Select «abs(A, B)» From S                                         | abs needs 1 argument; got 2
 Select quantile(A, «3») From S                                    | a number from 0 to 1
 Select A From S Where A = 'x' And« »                              | the text ends where

@@ -219,6 +219,10 @@ def test_a_condition_in_a_window_stays_in_it() -> None:
         ("Case count_of When 1 Then speed Else '1 m/s' End > 2", "case(count_of = 1, speed, 3.6) > 2.0"),
         ("coalesce(speed, gust) > 1", "coalesce(speed, round_digits(gust * 3.6, 0.0)) > 1.0"),
         ("abs(temp - temp) > 0.5 And round(speed) > '1 m/s'", "abs(temp - temp) > 0.5 and round(speed) > 3.6"),
+        (
+            "round(speed, 1) > '1 m/s' And round(count_of, -2) = 0",
+            "round(speed, 1) > 3.6 and round(to_number(count_of), -2) = 0.0",
+        ),
         ("distance_m(temp, speed, gust, height) < '5 km'", "distance_m(temp, speed, gust, height) < 5000.0"),
     ],
 )
