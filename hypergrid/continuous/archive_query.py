@@ -176,11 +176,16 @@ def open_inputs(
     return ArchiveInputs(archive, frames, dict(views or {}))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ContinuousArchive:
     """Streams and relations of an archive and of tables."""
 
     inputs: ArchiveInputs
+
+    def __repr__(self) -> str:
+        archive, beside = self.inputs.archive, ", ".join((*self.inputs.tables, *self.inputs.views))
+        names = f"{self.inputs.of_archive.summary}{f'; beside it {beside}' if beside else ''}"
+        return f"{type(self).__name__}({archive.name}, snapshot {archive.snapshot}: {names})"
 
     def query(self, text: str) -> "ArchiveQuery":
         """Return a query in CQL.
@@ -209,7 +214,7 @@ class QueryPart:
     count: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ArchiveQuery:
     """Query over a stretch of an archive."""
 
@@ -217,6 +222,9 @@ class ArchiveQuery:
     catalogue: StreamCatalogue
     tables: FrameSource
     bound: BoundQuery
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.bound.summary})"
 
     @cached_property
     def rewritten(self) -> Rewritten:

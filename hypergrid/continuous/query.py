@@ -88,7 +88,7 @@ def continuous(
     return ContinuousTables(read_frames(source, views or {}))  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LiveArchive(ContinuousArchive):
     """Streams and relations of an archive, and the live queries that are kept beside it."""
 
@@ -169,11 +169,14 @@ class LiveArchive(ContinuousArchive):
             store.close()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ContinuousTables:
     """Streams and relations of tables."""
 
     source: FrameSource
+
+    def __repr__(self) -> str:
+        return f"ContinuousTables({self.source.catalogue.summary})"
 
     def query(self, text: str) -> "ContinuousQuery":
         """Return a query in CQL.
@@ -186,12 +189,15 @@ class ContinuousTables:
         return ContinuousQuery(self.source, parse_query(text, self.source.catalogue))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ContinuousQuery:
     """Query over the whole of its tables."""
 
     source: FrameSource
     bound: BoundQuery
+
+    def __repr__(self) -> str:
+        return f"ContinuousQuery({self.bound.summary})"
 
     @cached_property
     def rewritten(self) -> Rewritten:

@@ -79,6 +79,12 @@ class StreamCatalogue:
         """Names of all streams, relations and views, in alphabetical order."""
         return tuple(sorted((*self.streams, *self.relations, *self.views)))
 
+    @property
+    def summary(self) -> str:
+        """Names of streams, relations and views, as far as there are any, in one line."""
+        kinds = {"streams": self.streams, "relations": self.relations, "views": self.views}
+        return "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names)
+
 
 @dataclass(frozen=True)
 class BoundQuery:
@@ -94,3 +100,10 @@ class BoundQuery:
     """Sentences: what is likely to surprise."""
     explanation: Explanation = "none"
     """Whether the text asks to be explained instead of run."""
+
+    @property
+    def summary(self) -> str:
+        """What the query gives, and its text, in one line."""
+        form = "stream" if self.tree.is_stream else "relation"
+        columns = ", ".join(attribute.name for attribute in self.tree.attributes)
+        return f"{form} of {columns}: {' '.join(self.text.split())}"

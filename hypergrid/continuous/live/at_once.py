@@ -184,7 +184,7 @@ class _HeldRecord:
             self._counts[element.tau][element.row] += element.sign
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AtOnceQuery(ArchiveQuery):
     """Query with `EMIT NOW` over a stretch of an archive."""
 

@@ -82,6 +82,9 @@ class LiveQuery:
             self._versions.tree, self._versions, store.record(name), entry.options.start_ns, query.catalogue.static
         )
 
+    def __repr__(self) -> str:
+        return f"LiveQuery({self._name}: {self._query.bound.summary})"
+
     @property
     def entry(self) -> LiveEntry:
         """The query, and how far it is evaluated."""

@@ -1,5 +1,7 @@
 """Continuous queries of tables, as users ask them."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,7 @@ import pytest
 import hypergrid as hg
 from hypergrid.continuous.engine.operators import to_stream
 from hypergrid.core.errors import InvalidQuery
+from tests.support.continuous_live_archives import commit, create, draw_commits
 
 SECOND = 1_000_000_000
 
@@ -36,6 +39,27 @@ def test_all_kinds_of_columns_come_back_as_they_went_in() -> None:
     )
     assert result["tau"].dtype.kind == "M"
     assert result["count"].dtype == "Int64"
+
+
+def test_sources_and_queries_say_in_a_line_what_they_are(tmp_path: Path) -> None:
+    tables = hg.continuous(
+        {"S": readings(), "limits": pd.DataFrame({"station": ["a"]})}, views={"v": "Select * From S"}
+    )
+    assert repr(tables) == "ContinuousTables(streams S; relations limits; views v)"
+    query = tables.query("Select station, max(value) as top\nFrom S [Rows 2]\n  Group By station")
+    assert repr(query) == (
+        "ContinuousQuery(relation of station, top: Select station, max(value) as top From S [Rows 2] Group By station)"
+    )
+    create(tmp_path / "a")
+    [parts] = draw_commits(1, 1)
+    commit(tmp_path / "a", 0, parts)
+    archive = hg.continuous(tmp_path / "a", tables={"limits": pd.DataFrame({"station": ["a"]})})
+    assert "relations stations, neighbours; beside it limits)" in repr(archive)
+    text = "Select station From air_temperature Where value > 3"
+    assert repr(archive.query(text)) == f"ArchiveQuery(stream of station: {text})"
+    assert repr(archive.query(f"{text} Emit Now")) == f"AtOnceQuery(stream of station: {text} Emit Now)"
+    live = archive.live(text, name="warm")
+    assert repr(live) == f"LiveQuery(warm: stream of station: {text})"
 
 
 def test_a_relation_changes_as_its_window_does() -> None:
