@@ -116,7 +116,7 @@ OPERATIONS: Final[dict[str, str]] = {
     "power": "a to the b; NULL where undefined",
     "floor": "greatest whole number up to a, as a number",
     "ceil": "least whole number from a, as a number",
-    "round": "nearest whole number, or nearest with the constant number of decimals b; halves to even; as a number",
+    "round": "nearest whole number, or that of a * 10^b over 10^b, b constant; halves to even; as a number",
     "round_digits": "a to 12 significant digits, counted from the first of a or of b, if |b| is greater",
     "sin": "sine of a in radians",
     "cos": "cosine of a in radians",

@@ -108,6 +108,13 @@ def _like_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(parts.get(letter, re.escape(letter)) for letter in pattern), re.DOTALL)
 
 
+def _round(a: float, decimals: int = 0) -> float:
+    scaled = a * 10.0**decimals if decimals >= 0 else a / 10.0**-decimals
+    if math.isinf(scaled):
+        return a
+    return round(scaled) / 10.0**decimals if decimals >= 0 else round(scaled) * 10.0**-decimals
+
+
 def _round_digits(a: float, size: float) -> float:
     largest = max(abs(a), abs(size))
     return a if largest == 0 or math.isinf(a) else round(a, 11 - math.floor(math.log10(largest)))
@@ -162,7 +169,7 @@ STRICT: dict[str, Callable[..., Any]] = {
     "power": _power,
     "floor": lambda a: a if math.isinf(a) else float(math.floor(a)),
     "ceil": lambda a: a if math.isinf(a) else float(math.ceil(a)),
-    "round": lambda a, decimals=0: a if math.isinf(a) else float(round(a, decimals)),
+    "round": _round,
     "round_digits": _round_digits,
     "sin": _or_infinite(math.sin),
     "cos": _or_infinite(math.cos),

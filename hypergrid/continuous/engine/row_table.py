@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hypergrid.continuous.engine.batch import Column, Integers, bits_of
+from hypergrid.continuous.engine.batch import EMPTY, Column, Integers, bits_of
 from hypergrid.continuous.engine.kernels.rows import FILLED, FREE, USED, RowState, intern_rows, release_rows
 from hypergrid.continuous.engine.state import State, Stateful
 
@@ -16,6 +16,13 @@ def pack(columns: Sequence[Column], count: int) -> Integers:
     rows = np.empty((count, len(columns)), np.int64)
     for position, column in enumerate(columns):
         rows[:, position] = bits_of(column)
+    return rows
+
+
+def _fill(rows: RowState) -> RowState:
+    """Fill the empty cells of a table with its rows."""
+    rows.state[FILLED] = -1
+    intern_rows(rows, rows.keys[:0], EMPTY, 0)
     return rows
 
 
@@ -52,10 +59,7 @@ class RowTable(Stateful):
         for array, values in zip((rows.keys, rows.hashes, rows.following), held, strict=True):
             array[: len(values)] = values
         rows.state[:] = numbers
-        rows.state[FILLED] = -1
-        self._rows = rows
-        # Numbers may be released before the next rows come, so the table is filled by none.
-        self.intern(rows.keys[:0])
+        self._rows = _fill(rows)
 
     def intern(self, rows: Integers) -> Integers:
         """Return the number of each row of bits, shape (n, width)."""
@@ -75,9 +79,7 @@ class RowTable(Stateful):
         for name in ("keys", "hashes", "following"):
             getattr(fresh, name)[: len(old.keys)] = getattr(old, name)
         fresh.state[:] = old.state
-        # Its cells are filled with the rows that come next.
-        fresh.state[FILLED] = -1
-        self._rows = fresh
+        self._rows = _fill(fresh)
 
     @property
     def all_keys(self) -> Integers:

@@ -365,6 +365,7 @@ NULL = constant(None, "number")
         (call("round", 2.5), 2.0),
         (call("round", -0.5), -0.0),
         (call("round", 0.25, 1), 0.2),
+        (call("round", 0.45, 1), 0.4),
         (call("round", -1251.0, -1), -1250.0),
         (call("round", 1e300, 22), 1e300),
         (call("round", NULL, 1), None),

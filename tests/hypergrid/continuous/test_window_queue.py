@@ -5,7 +5,14 @@ import pytest
 
 from hypergrid.continuous.engine.batch import pick
 from hypergrid.continuous.engine.kernels.windows import are_in_order
-from hypergrid.continuous.engine.operators.window import BLOCK_ROWS, LEAST_FOR_RUNS, Fifo, find_shown, round_up
+from hypergrid.continuous.engine.operators.window import (
+    BLOCK_ROWS,
+    LEAST_FOR_RUNS,
+    MOST_SLICES,
+    Fifo,
+    find_shown,
+    round_up,
+)
 from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
 
 
@@ -64,8 +71,22 @@ def test_stamps_are_rounded_up_to_multiples_of_a_slide(slide: int, spread: int) 
     assert round_up(stamps, 0) is stamps
 
 
+@pytest.mark.parametrize("count", [1, 3, 8, 9])
+@pytest.mark.parametrize("gap", [1, 50])
+def test_few_stretches_that_show_are_slices_also_with_gaps_between(count: int, gap: int) -> None:
+    slide, span = 100, 10
+    # Bursts of which the last ten instants show, and those before do not.
+    ends = slide * gap * np.arange(1, count + 1)
+    stamps = np.sort((ends[:, None] - np.arange(LEAST_FOR_RUNS) % 50).ravel())
+    shown = find_shown(stamps, slide, span)
+    assert shown is not None
+    assert isinstance(shown, list) == (count <= MOST_SLICES)
+    assert pick(stamps, shown).tolist() == [stamp for stamp in stamps.tolist() if -stamp % slide < span]
+
+
 def test_one_instant_before_another_is_seen_wherever_it_stands() -> None:
     extremes = np.iinfo(np.int64)
+    assert are_in_order(np.empty(0, np.int64))
     assert are_in_order(np.array([extremes.min, extremes.min, extremes.max, extremes.max]))
     assert not are_in_order(np.array([extremes.max, extremes.min]))
     for count in (*range(1, 20), 1000):

@@ -158,9 +158,9 @@ def fill_table(rows: RowState) -> None:
 
 @jit
 def intern_rows(rows: RowState, given: Integers, codes: Integers, start: Word) -> Word:
-    """Write the number of each given row, shape (n, width), from `start` on; an empty table is filled first if need be.
+    """Write the number of each given row, shape (n, width), from `start` on.
 
-    Returns the first row that has no room; n if there is room for all.
+    Fills the table first where that is still to be done. Returns the first row without room; n if all have it.
     """
     if rows.state[FILLED] < 0:
         fill_table(rows)

@@ -10,15 +10,9 @@ from hypergrid.continuous.engine.kernels.compiled import Word, index, jit, jit_i
 
 @jit
 def are_in_order(instants: Integers) -> Word:
-    """Return whether no instant is before the one that precedes it.
-
-    Parameters
-    ----------
-    instants
-        Shape (n,), n at least 1.
-    """
-    # Four quarters side by side: one after the other, memory takes a third longer to deliver a large array.
-    part = (len(instants) - 1) // 4
+    """Return whether no instant is before the one that precedes it."""
+    # Four quarters side by side: read from start to end, a large array takes a third longer to come from memory.
+    part = max(len(instants) - 1, 0) // 4
     first, second = instants[: part + 1], instants[part : 2 * part + 1]
     third, fourth = instants[2 * part : 3 * part + 1], instants[3 * part : 4 * part + 1]
     earlier = np.int64(0)

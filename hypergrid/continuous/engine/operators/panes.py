@@ -21,8 +21,8 @@ from hypergrid.continuous.expressions import GREATEST_INTEGER, NULL_INTEGER
 
 LEAST_ROOM: Final = 256
 """Rows of an array at first."""
-LEAST_FOR_PARTS: Final = 16_384
-"""Elements for each stretch of them that a window shows, from which on to copy them takes longer than to pass each."""
+LEAST_FOR_PARTS: Final = 8192
+"""Elements of a stretch on average, from which on it takes longer to join stretches than to pass one by one."""
 
 
 class PaneGrouping(Grouping):
@@ -68,10 +68,10 @@ class PaneGrouping(Grouping):
         *earlier, elements = self._list_shown(select_true(self._where, inputs[0]))
         until = max((heartbeat - 1) // self._slide_ns * self._slide_ns, NULL_INTEGER)
         first = None if self._is_reported else self._report_first()
-        if not earlier and not len(elements) and not self._count_moved(until):
+        if not len(elements) and not self._count_moved(until):
             return self.nothing if first is None else first
         for part in earlier:
-            # They wait in their panes.
+            # Until the last part is added nothing enters or leaves: parts wait in their panes.
             self._pass(part, int(self._panes.state[pane_kernel.UNTIL]))
         changes = self._pass(elements, until)
         return changes if first is None else concatenate([first, changes], range(len(self.attributes)))
@@ -82,7 +82,9 @@ class PaneGrouping(Grouping):
         shown = find_shown(elements.tau, slide_ns, span_ns) if slide_ns > span_ns else None
         if shown is None:
             return [elements]
-        if isinstance(shown, np.ndarray) or len(elements) < LEAST_FOR_PARTS * len(shown):
+        if isinstance(shown, np.ndarray):
+            return [elements.take(shown)]
+        if sum(part.stop - part.start for part in shown) < LEAST_FOR_PARTS * len(shown):
             return [elements.take(shown)]
         return [elements.take([part]) for part in shown]
 

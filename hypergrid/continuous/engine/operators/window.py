@@ -1,6 +1,6 @@
 """Windows: rows of a stream enter a store and leave it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -21,8 +21,10 @@ BLOCK_ROWS: Final = 16_384
 LEAST_FOR_RUNS: Final = 2048
 """Stamps from which on it pays to look for the multiples of a slide among them."""
 
+MOST_SEARCHES: Final = 4
+"""Multiples of a slide up to which stamps are searched for each, which is faster than for all of them at once."""
 MOST_SLICES: Final = 8
-"""Multiples of a slide up to which slices of stamps are looked for one by one, and are faster than positions."""
+"""Slices of stamps up to which joining them is faster than gathering positions."""
 
 
 class Fifo(Stateful):
@@ -138,8 +140,8 @@ class StoredWindow(StepOperator):
         return elements, slots
 
 
-def _number_multiples(stamps: Integers, slide_ns: int) -> range | None:
-    """Return the multiples of a slide at which ordered stamps show, as factors of it, if they are few.
+def _find_factors(stamps: Integers, slide_ns: int) -> range | None:
+    """Return the factors of a slide that give the multiples at which ordered stamps show, if these are few.
 
     None where it would not pay, and where the last one is no 64-bit integer.
     """
@@ -155,10 +157,10 @@ def round_up(stamps: Integers, slide_ns: int) -> Integers:
     """Return the multiples of a slide at which stamps, in order, show; the stamps themselves without one."""
     if not slide_ns:
         return stamps
-    numbers = _number_multiples(stamps, slide_ns)
-    if numbers is not None:
+    factors = _find_factors(stamps, slide_ns)
+    if factors is not None:
         # Each is repeated for its stamps, which is faster than to divide.
-        multiples = np.arange(numbers.start, numbers.stop) * slide_ns
+        multiples = np.arange(factors.start, factors.stop) * slide_ns
         counts = stamps.searchsorted(multiples, side="right")
         counts[1:] -= counts[:-1].copy()
         return multiples.repeat(counts)
@@ -169,22 +171,28 @@ def round_up(stamps: Integers, slide_ns: int) -> Integers:
 
 def find_shown(stamps: Integers, slide_ns: int, span_ns: int) -> Kept | None:
     """Find which ordered stamps a window shorter than its slide shows; None: all of them."""
-    numbers = _number_multiples(stamps, slide_ns)
-    if numbers is None or numbers.start * slide_ns < NULL_INTEGER + span_ns:
+    factors = _find_factors(stamps, slide_ns)
+    if factors is None or factors.start * slide_ns < NULL_INTEGER + span_ns:
         shown = round_up(stamps, slide_ns) - stamps < span_ns
         return None if shown.all() else np.flatnonzero(shown)
-    if len(numbers) <= MOST_SLICES:
-        slices = []
-        for end in range(numbers.start * slide_ns, numbers.stop * slide_ns, slide_ns):
-            start = int(stamps.searchsorted(end - span_ns, side="right"))
-            stop = int(stamps.searchsorted(end, side="right"))
-            if start < stop:
-                slices.append(slice(start, stop))
-        is_whole = sum(part.stop - part.start for part in slices) == len(stamps)
-        return None if is_whole else slices or EMPTY
-    ends = np.arange(numbers.start, numbers.stop) * slide_ns
-    positions = list_positions(*(stamps.searchsorted(edges, side="right") for edges in (ends - span_ns, ends)))
-    return None if len(positions) == len(stamps) else positions
+    starts: Iterable[int]
+    stops: Iterable[int]
+    if len(factors) <= MOST_SEARCHES:
+        ends = range(factors.start * slide_ns, factors.stop * slide_ns, slide_ns)
+        starts = [int(stamps.searchsorted(end - span_ns, side="right")) for end in ends]
+        stops = [int(stamps.searchsorted(end, side="right")) for end in ends]
+    else:
+        multiples = np.arange(factors.start, factors.stop) * slide_ns
+        all_starts = stamps.searchsorted(multiples - span_ns, side="right")
+        all_stops = stamps.searchsorted(multiples, side="right")
+        filled = np.flatnonzero(all_starts < all_stops)
+        if len(filled) > MOST_SLICES:
+            positions = list_positions(all_starts, all_stops)
+            return None if len(positions) == len(stamps) else positions
+        starts, stops = all_starts[filled].tolist(), all_stops[filled].tolist()
+    slices = [slice(start, stop) for start, stop in zip(starts, stops, strict=True) if start < stop]
+    is_whole = sum(part.stop - part.start for part in slices) == len(stamps)
+    return None if is_whole else slices or EMPTY
 
 
 def select_shown(elements: Elements, slide_ns: int, span_ns: int) -> Elements:
