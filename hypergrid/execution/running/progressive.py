@@ -57,13 +57,13 @@ class ProgressivePicture:
         """
         values = self.progress.outcome.value
         if self.lattice.along == "maps":
-            places = make_lattice(self.progress.plan.surface)
+            places, is_done = make_lattice(self.progress.plan.surface), bool(self.done[number])
             shown = np.asarray(places.arrange_values(values[number], np.nan), dtype=np.float64)
-            return Frame.of(shown, np.full(shown.shape, self.done[number]))
-        row = values[:, 0] if self.lattice.along == "time" else values[number]
-        shown = np.asarray(self.lattice.arrange_values(row, np.nan), dtype=np.float64)
+            return Frame.of(shown, np.full(shown.shape, is_done))
         # Fill with True: nothing is estimated beyond the end.
-        return Frame.of(shown, np.asarray(self.lattice.arrange_values(self.done, fill=True), dtype=np.bool_))
+        computed = np.array(self.lattice.arrange_values(self.done, fill=True), dtype=np.bool_)
+        row = values[:, 0] if self.lattice.along == "time" else values[number]
+        return Frame.of(np.asarray(self.lattice.arrange_values(row, np.nan), dtype=np.float64), computed)
 
     def error(self) -> float:
         """Return the root mean square error of the estimates from `complete`; NaN if unknown."""

@@ -150,7 +150,11 @@ class Frame:
 
     @classmethod
     def of(cls, values: NDArray[np.float64], computed: NDArray[np.bool_]) -> "Frame":
-        """Build a frame with estimates of the cells not computed yet."""
+        """Build a frame with estimates of the cells not computed yet.
+
+        Where another thread computes on, `computed` has to be read before the values: what it wrote since is not shown.
+        """
+        values = np.where(computed, values, np.nan)
         return cls(values, computed, *complete(values, computed))
 
 
@@ -220,10 +224,11 @@ class RunProgress:
         done, times = self.outcome.computed, self.outcome.computed_times
         if times is not None:
             done = np.full_like(done, times[number])
-        values, computed = held[number].reshape(grid_shape), done.reshape(grid_shape)
+        computed, values = done.reshape(grid_shape), held[number].reshape(grid_shape)
         if not 0 <= level < len(values):
             raise NotFound(f"level {level} does not exist; there are {len(values)}, counted from 0")
-        return Frame.of(values[level].copy(), computed[level].copy())
+        shown = computed[level].copy()
+        return Frame.of(values[level], shown)
 
 
 def run(

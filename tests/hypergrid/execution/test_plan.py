@@ -171,6 +171,24 @@ def test_a_refinement_that_is_closed_computes_no_further_block(order: str, monke
     assert refinement.dataset().attrs["hypergrid_fraction"] == refinement.fraction
 
 
+@pytest.mark.parametrize("order", ["raster", "coarse_to_fine", "by_time"])
+def test_values_that_another_thread_writes_are_not_shown_before_they_are_marked(order: str) -> None:
+    refinement = next(iter(on_grid(network(5, 10), 30).refine(order=order)))
+    assert not refinement.complete
+    numbers = 0, refinement.frames - 1
+    before, estimate = [refinement.frame(number) for number in numbers], refinement.estimate
+    outcome = refinement.progress.outcome
+    # As the next block does, whose values are there first.
+    if outcome.computed_times is None:
+        outcome.value[:, ~outcome.computed] = 99.0
+    else:
+        outcome.value[~outcome.computed_times] = 99.0
+    for number, shown in zip(numbers, before, strict=True):
+        np.testing.assert_array_equal(refinement.frame(number).values, shown.values)
+        np.testing.assert_array_equal(refinement.frame(number).estimate, shown.estimate)
+    np.testing.assert_array_equal(refinement.estimate, estimate)
+
+
 def test_an_unknown_order_is_refused_before_anything_runs() -> None:
     with pytest.raises(NotFound, match="unknown order of blocks 'spiral'"):
         on_grid(network(5, 10), 30).refine(order="spiral")
