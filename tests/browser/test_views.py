@@ -176,6 +176,8 @@ def test_what_made_a_cell_is_told(opened: Page, archive: hg.OpenArchive) -> None
     for label, value in (("Row of the cell for lines", "4"), ("Column", "9")):
         opened.get_by_label(label, exact=True).fill(value)
         opened.get_by_label(label, exact=True).press("Tab")
+    # What is said of the cell moves the button, perhaps while the mouse is on its way.
+    expect(opened.locator("#picked-value")).not_to_be_empty()
     opened.get_by_role("button", name="What made this cell").click()
     expect(opened.locator("#lineage-words")).to_contain_text("made of")
     result = archive.query(SMALL).compute()
