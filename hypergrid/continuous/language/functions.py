@@ -33,16 +33,16 @@ def _number(name: str, parts: tuple[Expression, ...], spans: Spans) -> Expressio
 
 def _same_unit(name: str, parts: tuple[Expression, ...], spans: Spans) -> Expression:
     require_number(parts[0], spans[0])
-    return Operation(name, (to_number(parts[0]),), "number", parts[0].unit)
+    return Operation(name, (to_number(parts[0]), *parts[1:]), "number", parts[0].unit)
 
 
 def _round(name: str, parts: tuple[Expression, ...], spans: Spans) -> Expression:
-    require_number(parts[0], spans[0])
+    rounded = _same_unit(name, parts, spans)
     for part, span in zip(parts[1:], spans[1:], strict=True):
         decimals = part.value if isinstance(part, Constant) and part.kind == "integer" else None
         if decimals is None or not -MOST_DECIMALS <= int(decimals) <= MOST_DECIMALS:
             raise Refusal(span, f"round needs a whole number of decimals, from -{MOST_DECIMALS} to {MOST_DECIMALS}")
-    return Operation(name, (to_number(parts[0]), *parts[1:]), "number", parts[0].unit)
+    return rounded
 
 
 def _absolute(name: str, parts: tuple[Expression, ...], spans: Spans) -> Expression:

@@ -61,7 +61,7 @@ class ProgressivePicture:
             shown = np.asarray(places.arrange_values(values[number], np.nan), dtype=np.float64)
             return Frame.of(shown, np.full(shown.shape, is_done))
         # Fill with True: nothing is estimated beyond the end.
-        computed = np.array(self.lattice.arrange_values(self.done, fill=True), dtype=np.bool_)
+        computed = np.asarray(self.lattice.arrange_values(self.done, fill=True), dtype=np.bool_)
         row = values[:, 0] if self.lattice.along == "time" else values[number]
         return Frame.of(np.asarray(self.lattice.arrange_values(row, np.nan), dtype=np.float64), computed)
 

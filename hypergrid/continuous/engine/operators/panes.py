@@ -78,8 +78,7 @@ class PaneGrouping(Grouping):
 
     def _list_shown(self, elements: Elements) -> list[Elements]:
         """Return the elements that the window shows, in as many parts as are worth a call of the loop."""
-        slide_ns, span_ns = self._slide_ns, self._span_ns
-        shown = find_shown(elements.tau, slide_ns, span_ns) if slide_ns > span_ns else None
+        shown = find_shown(elements.tau, self._slide_ns, self._span_ns)
         if shown is None:
             return [elements]
         if isinstance(shown, np.ndarray):

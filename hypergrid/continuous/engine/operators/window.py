@@ -170,7 +170,9 @@ def round_up(stamps: Integers, slide_ns: int) -> Integers:
 
 
 def find_shown(stamps: Integers, slide_ns: int, span_ns: int) -> Kept | None:
-    """Find which ordered stamps a window shorter than its slide shows; None: all of them."""
+    """Find which ordered stamps a window shows; None: all of them, as where it is not shorter than its slide."""
+    if slide_ns <= span_ns:
+        return None
     factors = _find_factors(stamps, slide_ns)
     if factors is None or factors.start * slide_ns < NULL_INTEGER + span_ns:
         shown = round_up(stamps, slide_ns) - stamps < span_ns
@@ -196,8 +198,8 @@ def find_shown(stamps: Integers, slide_ns: int, span_ns: int) -> Kept | None:
 
 
 def select_shown(elements: Elements, slide_ns: int, span_ns: int) -> Elements:
-    """Return the elements that a window shows: all, if it is not shorter than its slide."""
-    shown = find_shown(elements.tau, slide_ns, span_ns) if slide_ns > span_ns else None
+    """Return the elements that a window shows."""
+    shown = find_shown(elements.tau, slide_ns, span_ns)
     return elements if shown is None else elements.take(shown)
 
 
